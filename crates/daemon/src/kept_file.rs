@@ -87,19 +87,23 @@ fn write_all(
             None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(_) => told.recv_timeout(again),
         };
-        if heard == Err(RecvTimeoutError::Disconnected) {
-            return;
-        }
+        let is_last = heard == Err(RecvTimeoutError::Disconnected);
         let before = unwritten.take();
         let has_failed = before.is_some();
         let Some(text) = put(latest, None).or(before) else {
-            continue;
+            match is_last {
+                true => return,
+                false => continue,
+            }
         };
         if let Err(error) = replace_file(path, &text) {
             if !has_failed {
                 warn(&error, path, consequence);
             }
             unwritten = Some(text);
+        }
+        if is_last {
+            return;
         }
     }
 }

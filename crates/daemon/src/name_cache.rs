@@ -217,7 +217,7 @@ impl NameCache {
         let mut nobodys = BTreeSet::new();
         match members.incomplete {
             None => {
-                nobodys = self.members_left(name, gid, &mut uids, next, owner_of);
+                nobodys = self.members_left(name, gid, &members.unknown, &mut uids, next, owner_of);
                 remarks.extend(remark_on_nobodys(&nobodys));
                 let numbers = uids.iter().map(|uid| uid.get()).collect();
                 next.groups.insert(name.to_owned(), (gid.get(), numbers));
@@ -308,25 +308,33 @@ impl NameCache {
     }
 
     /// Adds former members that may not have left: those whose number nobody has (returned), those that there was no time to
-    /// ask for, and those with this primary group, which a directory that is down does not list.
+    /// ask for, and those with this primary group, which a directory that is down does not list. `listed`: names that the
+    /// group has, and that nobody answers to.
     fn members_left(
         &self,
         name: &str,
         gid: Gid,
+        listed: &[String],
         uids: &mut BTreeSet<Uid>,
         next: &mut Self,
         mut owner_of: impl FnMut(Uid) -> Owner,
     ) -> BTreeSet<Uid> {
         let mut nobodys = BTreeSet::new();
         let before = self.groups.get(name).into_iter().flat_map(|it| &it.1);
-        for uid in before.copied().map(Uid::new) {
+        let mut before: Vec<Uid> = before.copied().map(Uid::new).collect();
+        // Those first that are not known to be nobody's: there may be no time for all.
+        before.sort_by_key(|uid| self.absent.users.contains_key(&uid.get().to_string()));
+        for uid in before {
             if uids.contains(&uid) {
                 continue;
             }
             match owner_of(uid) {
-                Some(Lookup::Found(owner)) if owner.gid != gid => continue,
-                Some(Lookup::Found(_)) | None => {}
-                Some(Lookup::Absent | Lookup::Unavailable(_)) => {
+                Some(Lookup::Found(owner)) if owner.gid != gid && !listed.contains(&owner.name) => {
+                    continue;
+                }
+                Some(Lookup::Found(_)) => {}
+                Some(Lookup::Unavailable(_)) | None => self.keep_absences(&[uid.get()], next),
+                Some(Lookup::Absent) => {
                     self.note_absent(uid, next);
                     nobodys.insert(uid);
                 }

@@ -81,7 +81,7 @@ impl OomScore {
         // By who pays, as the kernel half does that says who is not covered.
         let mut namespaces = UserNamespaces::new(proc).ok();
         let is_limited = |pid, uid, ask: &mut _| {
-            if payers.is_exempt(pid) {
+            if payers.exempts(pid)? {
                 return Some(false);
             }
             let owner = match &mut namespaces {

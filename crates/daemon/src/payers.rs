@@ -33,7 +33,8 @@ pub(crate) fn present(
 
 /// Who owns a process where a look at all of them decides who dies; `None`: nobody can say, so it is nobody's. Only who is
 /// in a namespace with users of its own is asked for, which is a question to the process itself before 6.11. One that does
-/// not answer in time is taken for one of a range that root has shifted: only a limit on its very uid concerns it.
+/// not answer in time counts for itself where only its own uid is shown there, as in a namespace that anybody makes. Else
+/// it is taken for one of a range that root has shifted: only a limit on its very uid concerns it.
 pub(crate) fn owner_of(
     namespaces: &mut UserNamespaces,
     proc: &Proc,
@@ -44,11 +45,12 @@ pub(crate) fn owner_of(
     if proc.has_our_users(pid).ok().flatten()? {
         return Some(UsernsOwner::itself(uid));
     }
-    let shifted = UsernsOwner {
+    let in_doubt = || UsernsOwner {
         uid,
-        is_shifted: true,
+        is_shifted: proc.shifts(pid, uid).ok().flatten().unwrap_or(true),
     };
-    Some(namespaces.owner_of(proc, pid, uid, ask).unwrap_or(shifted))
+    let owner = namespaces.owner_of(proc, pid, uid, ask);
+    Some(owner.unwrap_or_else(|_| in_doubt()))
 }
 
 /// Who pays into what: users, and who has entered a shared account, by its id.
@@ -99,7 +101,12 @@ impl Payers {
     /// Whether a process is nobody's, whoever it belongs to. So is one of which that cannot be known at this moment: this
     /// decides who may be killed, and there is a next look.
     pub(crate) fn is_exempt(&self, pid: Pid) -> bool {
-        self.exempt.has(pid).unwrap_or(true)
+        self.exempts(pid).unwrap_or(true)
+    }
+
+    /// The same; `None` where it cannot be known at this moment.
+    pub(crate) fn exempts(&self, pid: Pid) -> Option<bool> {
+        self.exempt.has(pid)
     }
 
     /// The account that a user, or who has entered one, pays into and its bounds; `None` when no limit concerns

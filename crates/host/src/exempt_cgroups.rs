@@ -98,12 +98,21 @@ impl ExemptCgroups {
     }
 
     /// Whether a process is in such a directory, or below one, as the kernel half has it. `None` when it is gone, or there
-    /// is no descriptor or memory to look.
+    /// is no descriptor or memory to look. A path that is too long to be shown is nobody's but a user's.
     pub fn has(&self, pid: Pid) -> Option<bool> {
         if self.is_empty() || self.trees.is_empty() {
             return Some(false);
         }
-        let text = fs::read(format!("/proc/{pid}/cgroup")).ok()?;
+        let text = match fs::read(format!("/proc/{pid}/cgroup")) {
+            Ok(text) => text,
+            Err(error) => {
+                let is_unknown = matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENOENT | libc::ESRCH | libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+                );
+                return (!is_unknown).then_some(false);
+            }
+        };
         let is_in = |tree: &Tree| {
             let path = path_in(&text, tree.hierarchy)?;
             Some(self.covers(tree.hierarchy, path.strip_prefix(&tree.root).ok()?))

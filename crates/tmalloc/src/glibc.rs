@@ -31,21 +31,28 @@ unsafe extern "C" {
 type Trim = unsafe extern "C-unwind" fn(size_t) -> c_int;
 
 /// malloc_trim(3) has no name that nobody overrides: it is the next one of that name behind ours. Looked for
-/// in the constructor, before anybody holds a lock, and by who comes earlier.
+/// in the constructor, before anybody holds a lock: who looks may wait for whoever loads a library.
 static TRIM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Finds glibc's malloc_trim(3).
-pub(crate) fn find_trim() -> *mut c_void {
+pub(crate) fn find_trim() {
+    let name = c"malloc_trim".as_ptr();
     // SAFETY: a C string literal.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc_trim".as_ptr()) };
-    TRIM.store(found, Ordering::Relaxed);
-    found
+    let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
+    // A library that needs ours, and not the program, loads it behind glibc.
+    if found.is_null() {
+        // SAFETY: as above.
+        found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name) };
+    }
+    let own = crate::family::malloc_trim as *mut c_void;
+    if found != own {
+        TRIM.store(found, Ordering::Relaxed);
+    }
 }
 
 /// glibc's malloc_trim(3). 0 where there is none: nothing was given back.
 pub(crate) fn trim(pad: size_t) -> c_int {
-    let known = TRIM.load(Ordering::Relaxed);
-    let trim = if known.is_null() { find_trim() } else { known };
+    let trim = TRIM.load(Ordering::Relaxed);
     if trim.is_null() {
         return 0;
     }

@@ -16,7 +16,7 @@ use crate::fact::{Level, Victim};
 use crate::graceful::{Asked, GRACE, Payer};
 use crate::killer::{KillOutcome, kill, kill_unless_protected};
 use crate::oom::{self, OomWatch};
-use crate::payers::Payers;
+use crate::payers::{Payers, owner_of};
 use crate::reaper::{Dying, VictimReaper};
 
 impl Responder {
@@ -267,9 +267,7 @@ impl Responder {
             if !reading.is_over_notice() || reading.bounds.is_observed() {
                 continue;
             }
-            let Some(held) = asked.held_now(&self.proc, &payer_of) else {
-                continue;
-            };
+            let held = asked.held_now(&self.proc, &payer_of);
             let level = Level {
                 at: clock::monotonic(),
                 account: asked.account,
@@ -278,11 +276,11 @@ impl Responder {
                 limit: reading.bounds.limit(),
                 is_observed: false,
             };
-            // What it gave back was not enough: whoever is the largest by now is asked.
-            if asked.has_given_back(held) {
-                self.graceful.await_look(level);
-            } else {
-                due.push((asked, held, level));
+            // It has ended, or cannot be looked at, or what it gave back was not enough: whoever is the largest by now
+            // is asked.
+            match held.filter(|&held| !asked.has_given_back(held)) {
+                Some(held) => due.push((asked, held, level)),
+                None => self.graceful.await_look(level),
             }
         }
         drop(payer_of);
@@ -347,7 +345,7 @@ fn payer_by<'a>(
         }
         let (namespaces, query) = &mut *outside.borrow_mut();
         let namespaces = namespaces.as_mut()?;
-        let owner = namespaces.owner_of(proc, pid, uid, query).ok()?;
+        let owner = owner_of(namespaces, proc, pid, uid, query)?;
         let own = || payers.of(payers.payer(owner)).map(|(id, _)| id);
         let account = entered.account_of(pid, payers).or_else(own)?;
         let uid = owner.uid;

@@ -18,7 +18,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use bursar_model::Pid;
+use bursar_model::{Pid, Uid};
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -134,6 +134,15 @@ impl Proc {
         let map = |of: &str| self.parsed(&format!("{of}/uid_map"), |bytes| Ok(bytes.to_vec()));
         let (own, its) = (map("self")?, map(&pid.to_string())?);
         Ok(its.map(|its| own == Some(its)))
+    }
+
+    /// Whether a process's user namespace shows this uid as one of a range of others. `None` when it is gone. Nothing that a
+    /// process does keeps this waiting.
+    ///
+    /// # Errors
+    /// When /proc/PID/uid_map cannot be read or understood.
+    pub fn shifts(&self, pid: Pid, uid: Uid) -> Result<Option<bool>, HostError> {
+        Ok(self.uid_map(pid)?.map(|map| map.shifts(uid)))
     }
 
     /// What /proc/PID/smaps_rollup says; `None` also for a process without memory.

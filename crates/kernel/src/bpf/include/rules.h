@@ -135,14 +135,17 @@ RULE int has_files_credit(__u32 since_ms, __u32 patience_is_out, __u32 now_ms)
 
 /*
  * A limit that begins, or sinks, finds more than one limit's worth there, and nothing of that has grown against it. While
- * it goes its credit has no bound: each death would count against the next one, and nobody would be left.
+ * it goes its credit has no bound: each death would count against the next one, and nobody would be left. The lowest bit:
+ * what was there may not have been met yet, so the re-sum says once more how long that takes.
  */
+#define MAY_BE_MORE 1U
+
 RULE __u32 unbounded_until(__s64 total_pages, __s64 limit_pages, __u32 page_shift, __u32 now_ms)
 {
 	__s64 over = total_pages > limit_pages ? total_pages - limit_pages : 0;
 	__u32 until = now_ms + PATIENCE_MS + (__u32)(over >> (DRAIN_BYTES_SHIFT - page_shift));
 
-	return until ? until : 1;
+	return until | MAY_BE_MORE;
 }
 
 RULE int is_unbounded(__u32 until_ms, __u32 now_ms)

@@ -53,13 +53,12 @@ static __noinline int is_in_procfs(__u32 fd)
 enum writes {
 	WRITES_OWN,	/* the caller's */
 	WRITES_OTHERS,	/* another process's: written by a descriptor or by ptrace */
-	WRITES_PERHAPS,	/* io_uring's: where it writes is not looked up */
-	WRITES_FILE,	/* a file's in tmpfs, which is counted as that */
+	WRITES_PERHAPS,	/* io_uring's, or by a descriptor that is of another file by now */
 };
 
 static __always_inline enum writes by_descriptor(__u32 fd)
 {
-	return is_in_procfs(fd) ? WRITES_OTHERS : WRITES_FILE;
+	return is_in_procfs(fd) ? WRITES_OTHERS : WRITES_PERHAPS;
 }
 
 #if defined(__TARGET_ARCH_x86)
@@ -205,17 +204,12 @@ static __always_inline bool is_in_system_call(void)
 SEC("tp_btf/mm_page_alloc")
 int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int flags)
 {
-	enum writes writes;
-
 	/* __GFP_HIGHMEM and __GFP_MOVABLE: for user space; __GFP_WRITE or __GFP_NORETRY: of a file */
 	if ((flags & USER_PAGE) != USER_PAGE || (flags & CACHE_PAGE) || order > 10 ||
 	    !is_in_system_call())
 		return 0;
-	writes = writes_of_call();
-	if (writes == WRITES_FILE)
-		return 0;
 	hold_cpu();
-	count_copies(1LL << order, writes);
+	count_copies(1LL << order, writes_of_call());
 	release_cpu();
 	return 0;
 }

@@ -393,11 +393,15 @@ static __noinline int patience_ends(struct account *account)
 		return 0;
 	until = account->unbounded_until_ms;
 	limit = account->limit_pages;
-	if (is_unbounded(until, now))
-		limit = NO_LIMIT_PAGES;
-	else if (until)	/* soon, for times come round */
-		__sync_val_compare_and_swap(&account->unbounded_until_ms, until, 0);
 	total = total_pages(account) - account->forgone_pages;
+	if (is_unbounded(until, now)) {
+		if ((until & MAY_BE_MORE) && total > limit)
+			__sync_val_compare_and_swap(&account->unbounded_until_ms, until,
+						    unbounded_until(total, limit, page_shift, now) ^ MAY_BE_MORE);
+		limit = NO_LIMIT_PAGES;
+	} else if (until) {	/* soon, for times come round */
+		__sync_val_compare_and_swap(&account->unbounded_until_ms, until, 0);
+	}
 	if (is_observed(account)) /* as excess_credit() */
 		total -= account->dying_pages;
 	return keep_patience(&account->patience, total, limit, now);

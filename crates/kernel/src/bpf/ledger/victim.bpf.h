@@ -60,7 +60,7 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	struct ledger_state *state = ledger_state();
 	struct account *account = walk ? account_at(walk->slot) : NULL;
 	struct doubt *doubt = walk ? &walk->doubt : NULL; /* too large for the stack */
-	__s64 lazyfree, ended, quarter;
+	__s64 lazyfree;
 	int wait;
 
 	if (!state || !account || !doubt)
@@ -86,12 +86,6 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	doubt->given_pages = lazyfree < walk->private ? lazyfree : walk->private;
 	doubt->sure_pages = walk->soft_doubt - walk->copied - *(volatile __s64 *)&account->unmapped_in_doubt_pages -
 			   *(volatile __s64 *)&account->worn_pages;
-	/* Nor is it growth that children ended while a scan looked, which met some of them perhaps: up to a quarter. */
-	if (walk->is_corrected) {
-		ended = account->ended_pages;
-		quarter = account->limit_pages >> SURVEY_SHIFT;
-		doubt->sure_pages += ended < quarter ? ended : quarter;
-	}
 	doubt->forked_pages = *(volatile __s64 *)&account->forked_pages - walk->copied;
 	doubt->held_pages = account->held_pages - walk->forgone;
 	doubt->largest_pages = walk->largest;

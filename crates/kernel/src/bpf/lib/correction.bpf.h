@@ -260,9 +260,12 @@ static __always_inline __s64 files_credit_of(const struct account *account)
  * would have let it become. */
 static __always_inline __s64 excess_credit(const struct account *account, __s64 files_credit)
 {
-	if (is_observed(account) || is_unbounded(account->unbounded_until_ms, now_ms()))
+	__s64 excess;
+
+	if (is_observed(account))
 		return 0;
-	return excess_of_credit(*(volatile __s64 *)&account->dying_pages + files_credit, account->limit_pages);
+	excess = excess_of_credit(*(volatile __s64 *)&account->dying_pages + files_credit, account->limit_pages);
+	return excess && is_unbounded(account->unbounded_until_ms, now_ms()) ? 0 : excess;
 }
 
 /* What khugepaged has added by making huge pages of small ones: nobody dies for that, up to an eighth of the limit. */

@@ -4,7 +4,7 @@
  *
  * Nothing here adds deltas it was told. A sync writes down what the address space holds now, and a
  * booking replaces the record's part of the account's sum by xchg, so whatever order CPUs come in,
- * held is the sum of all booked_pages; an event that was skipped is made good by the next one.
+ * held is the sum of all that is booked; an event that was skipped is made good by the next one.
  */
 #ifndef BURSAR_RECORD_BPF_H
 #define BURSAR_RECORD_BPF_H
@@ -38,6 +38,14 @@ static __always_inline __s64 take_from_others(__u64 booked, __u32 slot, bool is_
 	return 0;
 }
 
+/* Whether it is being taken apart: its last user has ended, or has executed something else. No event says so before. */
+static __always_inline bool is_taken_apart(const struct mm_record *record)
+{
+	__u64 mm = record->mm;
+
+	return !FAR_READ(mm, struct mm_struct, mm_users.counter) && far_ctx_id(mm) == record->ctx_id;
+}
+
 /* Makes the account's sums agree with the record. Returns what is held now by the living. `slot`: the account's. */
 static __always_inline __s64 book(struct mm_record *record, struct account *account, __u32 slot)
 {
@@ -54,7 +62,7 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 	if (record->flags & RECORD_NEW)
 		count_late(record, account, living);
 	was = take_from_others(__sync_lock_test_and_set(&record->booked, booked_on(slot, living)), slot, false);
-	if (living < was && means_dying(record->state))
+	if (living < was && (means_dying(record->state) || is_taken_apart(record)))
 		leave(record, account, was - living);
 	else if (living < was)
 		give_up(record, account, was - living);

@@ -99,6 +99,7 @@ static __always_inline void add_file(struct count *count, __u64 inode)
 {
 	__s64 pages = far_file_pages(inode, count->is_ramfs);
 	struct account *account;
+	__u64 ticket;
 	__u32 uid;
 
 	if (pages <= 0)
@@ -112,10 +113,12 @@ static __always_inline void add_file(struct count *count, __u64 inode)
 	if (!account)
 		return;
 	/* Another one counts anew: this one has been overtaken. */
-	if (account->files_ticket > count->ticket)
+	ticket = *(volatile __u64 *)&account->files_ticket;
+	if (ticket > count->ticket)
 		return;
-	if (account->files_ticket != count->ticket) {
-		account->files_ticket = count->ticket;
+	if (ticket != count->ticket) {
+		if (__sync_val_compare_and_swap(&account->files_ticket, ticket, count->ticket) != ticket)
+			return;
 		account->sum_files_pages = 0;
 		account->sum_staying_pages = 0;
 	}
@@ -156,15 +159,16 @@ static __always_inline long publish_account(__u32 slot, struct count **of)
 	struct count *count = *of;
 	struct account *account = account_at(slot);
 	__s64 files, staying;
+	__u64 ticket;
 
 	if (!account)
 		return 1;
 	/* A later count has taken over meanwhile: what this one summed up is not there any more. */
-	if (*(volatile __u64 *)&account->files_seen > count->ticket ||
-	    *(volatile __u64 *)&account->files_ticket > count->ticket)
+	ticket = *(volatile __u64 *)&account->files_ticket;
+	if (*(volatile __u64 *)&account->files_seen > count->ticket || ticket > count->ticket)
 		return 0;
-	files = account->files_ticket == count->ticket ? account->sum_files_pages : 0;
-	staying = account->files_ticket == count->ticket ? account->sum_staying_pages : 0;
+	files = ticket == count->ticket ? account->sum_files_pages : 0;
+	staying = ticket == count->ticket ? account->sum_staying_pages : 0;
 	/* Not all was seen: there may be more than this, and there was. */
 	if (count->is_partial && files < account->files_pages)
 		return 0;
