@@ -204,6 +204,32 @@ fn a_file_that_is_not_there_exits_with_2() {
 }
 
 #[test]
+fn what_is_no_file_is_refused_without_being_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = folder.path().join("large");
+    let file = fs::File::create(&large).unwrap();
+    file.set_len(bursar_config::MAX_FILE + 1).unwrap();
+    let fifo = folder.path().join("limits.toml");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let table = [
+        (fifo.to_str().unwrap(), "is no regular file"),
+        ("/dev/zero", "is no regular file"),
+        (large.to_str().unwrap(), "is larger than 4 MiB"),
+    ];
+    for (path, message) in table {
+        // Nobody writes into the FIFO: whoever waited for it would wait for ever.
+        let output = Command::new("timeout")
+            .args(["20", env!("CARGO_BIN_EXE_bursar"), "check", path])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{path}");
+        let said = text(&output.stdout);
+        assert!(said.starts_with(&format!("{path}: {message}")), "{said}");
+    }
+}
+
+#[test]
 fn errors_in_files_are_there_for_programs_too() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("limits.toml");
