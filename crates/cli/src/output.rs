@@ -17,10 +17,22 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
         .write_all(text.as_bytes())
         .and_then(|()| out.write_all(ending.as_bytes()))
         .and_then(|()| out.flush());
-    written.map_err(|error| match error.kind() {
+    written.map_err(|error| unwritten(&error))
+}
+
+/// Says what the parser answers by itself (`--help`, `--version`), in colour where that suits.
+pub(crate) fn say_help(help: &clap::Error) -> Failure {
+    match help.print().and_then(|()| io::stdout().flush()) {
+        Ok(()) => Failure::Answered,
+        Err(error) => unwritten(&error),
+    }
+}
+
+fn unwritten(error: &io::Error) -> Failure {
+    match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::Answered,
         _ => Failure::failed(format!("cannot write the answer: {error}")),
-    })
+    }
 }
 
 /// From now on the program ends when nobody reads its output any more, also while it waits.

@@ -73,6 +73,27 @@ fn help_and_version_go_to_stdout() {
 }
 
 #[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for arguments in [&["--help"][..], &["--version"], &["help", "limit", "set"]] {
+        let full = fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_bursar"))
+            .args(arguments)
+            .stdout(full)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(
+            said.starts_with("bursar: cannot write the answer: "),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn packagers_get_pages_and_completions() {
     let folder = tempfile::tempdir().unwrap();
     let man = folder.path().join("man");
