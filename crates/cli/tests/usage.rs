@@ -94,6 +94,23 @@ fn help_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
+fn metrics_are_listed_for_programs_too() {
+    for arguments in [
+        ["--json", "metrics", "--list"],
+        ["metrics", "--list", "--json"],
+    ] {
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let listed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let held = &listed.as_array().unwrap()[0];
+        assert_eq!(held["name"], "bursar_held");
+        assert_eq!(held["kind"], "gauge");
+        assert_eq!(held["labels"][2], "resource");
+        assert!(held["help"].is_string());
+    }
+}
+
+#[test]
 fn packagers_get_pages_and_completions() {
     let folder = tempfile::tempdir().unwrap();
     let man = folder.path().join("man");
