@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn what_is_typed_wrongly_is_said_and_exits_with_2() {
-    let table: [(&[&str], &str); 16] = [
+    let table: [(&[&str], &str); 17] = [
         (&[], "which command?"),
         (&["frobnicate"], "frobnicate"),
         (&["limit"], "which command?"),
@@ -40,6 +40,10 @@ fn what_is_typed_wrongly_is_said_and_exits_with_2() {
             "belong to a SIZE",
         ),
         (&["limit", "set", "alice", "1G", "2G"], "one SIZE"),
+        (
+            &["limit", "set", "alice", "numproc=1", "numproc=2"],
+            "numproc is given twice",
+        ),
         (&["events", "--since", "the day before"], "how long ago"),
         (&["why", "0"], "--user"),
         (&["why", "@staff"], "no account"),
