@@ -115,6 +115,36 @@ fn metrics_are_listed_for_programs_too() {
 }
 
 #[test]
+fn a_command_that_cannot_be_run_exits_as_under_env() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("plain");
+    fs::write(&plain, "#!/bin/sh\n").unwrap();
+    let plain = plain.to_str().unwrap();
+    let missing = folder.path().join("missing");
+    let missing = missing.to_str().unwrap();
+    for before in [
+        &["run", "--"][..],
+        &["run", "--lock", "--"],
+        &["faults", "lock", "--"],
+    ] {
+        for (command, code) in [
+            ("no-such-command-anywhere", 127),
+            (missing, 127),
+            (plain, 126),
+            ("/", 126),
+        ] {
+            let output = run(&[before, &[command]].concat());
+            assert_eq!(output.status.code(), Some(code), "{before:?} {command}");
+            let said = text(&output.stderr);
+            let start = format!("bursar: cannot run {command:?}: ");
+            assert!(said.starts_with(&start), "{said}");
+        }
+    }
+    let output = run(&["run", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "its own, where it is run");
+}
+
+#[test]
 fn packagers_get_pages_and_completions() {
     let folder = tempfile::tempdir().unwrap();
     let man = folder.path().join("man");

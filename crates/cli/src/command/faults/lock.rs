@@ -97,6 +97,7 @@ impl LockOptions {
 
     /// Adds it to a command.
     pub(crate) fn prepare(&self, launch: &mut Launch, caller: &Caller) -> Result<(), Failure> {
+        launch.insist()?;
         let environment = self.environment(launch.program())?;
         launch.set(environment);
         // Where the library asks for room in the account.
