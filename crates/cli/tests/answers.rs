@@ -477,6 +477,34 @@ fn a_reader_that_has_read_enough_is_no_error() {
 }
 
 #[test]
+fn what_has_no_end_ends_where_standard_output_is_closed() {
+    for (command, reply) in [
+        ("top --json", Reply::Status(Box::new(no_accounts()))),
+        ("events --follow", Reply::Events(Vec::new())),
+    ] {
+        let line = serde_json::to_string(&reply).unwrap() + "\n";
+        let daemon = Daemon::doing(move |client| {
+            // It goes on until the client has gone.
+            let _ = client.write_all(line.as_bytes());
+            let _ = std::io::Read::read_to_end(client, &mut Vec::new());
+        });
+        let output = std::process::Command::new("timeout")
+            .args(["20", "sh", "-c"])
+            .arg(format!("exec \"$0\" --socket \"$1\" {command} >&-"))
+            .arg(env!("CARGO_BIN_EXE_bursar"))
+            .arg(daemon.socket())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        let said = stderr(&output);
+        assert!(
+            said.starts_with("bursar: cannot write the answer: "),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn an_answer_that_cannot_be_written_is_a_failure() {
     let daemon = Daemon::answering(&Reply::Status(Box::new(no_accounts())));
     let full = std::fs::OpenOptions::new()
