@@ -10,6 +10,7 @@ use clap::{Args, Parser};
 
 use crate::command::Command;
 use crate::failure::Failure;
+use crate::output;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 3 not permitted, 4 daemon not reachable.";
@@ -63,11 +64,7 @@ impl Arguments {
             words.push("--help".into());
         }
         Self::try_parse_from(&words).map_err(|error| match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // Prints to stdout, in colour where that suits; a closed pipe is nobody's loss.
-                let _ = error.print();
-                Failure::Answered
-            }
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => output::say_help(&error),
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
                 Failure::usage(format!(
                     "which command?\n\n{}",

@@ -32,6 +32,10 @@ pub(crate) enum Code {
     Unreachable = 4,
     /// As timeout(1) has it.
     TimedOut = 124,
+    /// A command to be run is there and cannot be executed; as env(1), nice(1) and timeout(1) have it.
+    NotExecutable = 126,
+    /// There is no such command; likewise.
+    NoCommand = 127,
 }
 
 impl Failure {

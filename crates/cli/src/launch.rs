@@ -8,9 +8,12 @@ use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
+use bursar_faults::program::find;
 use bursar_model::printable;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 
 /// A command about to be run.
 #[derive(Debug)]
@@ -40,6 +43,19 @@ impl Launch {
         self.environment.extend(variables);
     }
 
+    /// Refuses as [`Self::exec`] would what is not there or cannot be executed: for whoever has to look into it
+    /// before that.
+    pub(crate) fn insist(&self) -> Result<(), Failure> {
+        let refused = |errno: Errno| Err(self.failed(&errno.into()));
+        let Some(path) = find(self.program()) else {
+            return refused(Errno::NOENT);
+        };
+        if path.is_dir() {
+            return refused(Errno::ACCESS);
+        }
+        accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS).or_else(refused)
+    }
+
     /// Becomes it. Comes back only when that fails.
     pub(crate) fn exec(self) -> Failure {
         match self.command() {
@@ -67,10 +83,15 @@ impl Launch {
     fn failed(&self, error: &io::Error) -> Failure {
         let name = printable(self.program().as_encoded_bytes(), 256);
         match error.kind() {
-            ErrorKind::NotFound => Failure::failed(format!(
-                "cannot run {name:?}: there is no such program; is the name right?"
-            )),
-            _ => Failure::failed(format!("cannot run {name:?}: {error}")),
+            ErrorKind::NotFound => {
+                let message = "there is no such program; is the name right?";
+                Failure::Wrong(Code::NoCommand, format!("cannot run {name:?}: {message}"))
+            }
+            // Of fork(2), or of the exec: nothing is wrong with the command.
+            ErrorKind::WouldBlock | ErrorKind::OutOfMemory => {
+                Failure::failed(format!("cannot run {name:?}: {error}"))
+            }
+            _ => Failure::Wrong(Code::NotExecutable, format!("cannot run {name:?}: {error}")),
         }
     }
 }

@@ -3,7 +3,9 @@
 
 use bursar_host::{Lookup, Users};
 use bursar_model::{Event, Subject, Uid, Who};
+use bursar_protocol::{ErrorKind, Operation, Reply};
 
+use crate::caller::Caller;
 use crate::failure::{Code, Failure};
 
 /// One user, or one shared account.
@@ -63,6 +65,48 @@ impl Whose {
     /// Whether it is about him.
     pub(crate) fn is_of(&self, event: &Event) -> bool {
         self.subject.is_of(event)
+    }
+}
+
+/// Where nothing is of the members of a group: one mistyped is not the same as one that no limit concerns.
+///
+/// # Errors
+/// Where there is no such group.
+pub(crate) fn insist_on_group(who: &Who) -> Result<(), Failure> {
+    match who {
+        Who::Group(name) if is_absent(name) => {
+            Err(Failure::failed(format!("there is no group {name:?}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where nothing is told of a shared account: one that has neither an entry nor a group does not exist. What is not
+/// known for sure, for the caller may not ask or bursard has gone, is no error.
+///
+/// # Errors
+/// Where there is no such account.
+pub(crate) fn insist_on_shared(who: &Who, caller: &Caller) -> Result<(), Failure> {
+    match who {
+        Who::Shared(name) if is_absent(name) && has_no_entry(who, caller) => Err(Failure::failed(
+            format!("there is no shared account {who}, and nothing recorded names one"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn is_absent(group: &str) -> bool {
+    matches!(Users::new(1).group(group), Lookup::Absent)
+}
+
+fn has_no_entry(who: &Who, caller: &Caller) -> bool {
+    let asked = Operation::Limits {
+        who: Some(who.clone()),
+    };
+    let reply = caller.connect().map(|mut it| it.ask(asked));
+    match reply {
+        Ok(Ok(Reply::Refused(refusal))) => refusal.kind == ErrorKind::NotFound,
+        _ => false,
     }
 }
 

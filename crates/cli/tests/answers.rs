@@ -477,6 +477,34 @@ fn a_reader_that_has_read_enough_is_no_error() {
 }
 
 #[test]
+fn what_has_no_end_ends_where_standard_output_is_closed() {
+    for (command, reply) in [
+        ("top --json", Reply::Status(Box::new(no_accounts()))),
+        ("events --follow", Reply::Events(Vec::new())),
+    ] {
+        let line = serde_json::to_string(&reply).unwrap() + "\n";
+        let daemon = Daemon::doing(move |client| {
+            // It goes on until the client has gone.
+            let _ = client.write_all(line.as_bytes());
+            let _ = std::io::Read::read_to_end(client, &mut Vec::new());
+        });
+        let output = std::process::Command::new("timeout")
+            .args(["20", "sh", "-c"])
+            .arg(format!("exec \"$0\" --socket \"$1\" {command} >&-"))
+            .arg(env!("CARGO_BIN_EXE_bursar"))
+            .arg(daemon.socket())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        let said = stderr(&output);
+        assert!(
+            said.starts_with("bursar: cannot write the answer: "),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn an_answer_that_cannot_be_written_is_a_failure() {
     let daemon = Daemon::answering(&Reply::Status(Box::new(no_accounts())));
     let full = std::fs::OpenOptions::new()
@@ -514,6 +542,59 @@ fn why_asks_for_one_process_for_somebody_or_for_the_last() {
         let text = stdout(&output);
         assert!(starts.iter().any(|it| text.starts_with(it)), "{text}");
         assert_eq!(daemon.asked().ask, Operation::Why { pid, who });
+    }
+}
+
+fn not_found(message: &str) -> Reply {
+    Reply::Refused(Refusal {
+        kind: ErrorKind::NotFound,
+        message: message.to_owned(),
+        reserved: None,
+    })
+}
+
+#[test]
+fn a_shared_account_that_nothing_has_is_an_error() {
+    let nothing = || Reply::Why(Vec::new());
+    let daemon = Daemon::answering_each(&[nothing(), not_found("no limit is set")]);
+    let output = daemon.bursar(&["why", "=nosuch-here"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        stderr(&output),
+        "bursar: there is no shared account =nosuch-here, and nothing recorded names one\n"
+    );
+    assert_eq!(stdout(&output), "");
+    let who = Some("=nosuch-here".parse().unwrap());
+    assert_eq!(daemon.asked().ask, Operation::Limits { who });
+
+    // One with an entry and without a group, and one that nobody may know of.
+    let refused = Reply::Refused(Refusal {
+        kind: ErrorKind::NotPermitted,
+        message: String::new(),
+        reserved: None,
+    });
+    for reply in [Reply::Limits(Vec::new()), refused] {
+        let daemon = Daemon::answering_each(&[nothing(), reply]);
+        let output = daemon.bursar(&["why", "=nosuch-here"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    // A group by which there might be one.
+    let daemon = Daemon::answering(&nothing());
+    let output = daemon.bursar(&["why", "=root"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn status_tells_a_group_that_nobody_has_from_one_without_a_limit() {
+    for (who, said) in [
+        ("@nosuch-here", "there is no group \"nosuch-here\""),
+        ("@root", "no limit concerns it"),
+        ("nosuch-here", "no limit concerns it"),
+    ] {
+        let daemon = Daemon::answering(&not_found("no limit concerns it"));
+        let output = daemon.bursar(&["status", who]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(stderr(&output), format!("bursar: {said}\n"));
     }
 }
 

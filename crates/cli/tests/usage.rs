@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn what_is_typed_wrongly_is_said_and_exits_with_2() {
-    let table: [(&[&str], &str); 16] = [
+    let table: [(&[&str], &str); 17] = [
         (&[], "which command?"),
         (&["frobnicate"], "frobnicate"),
         (&["limit"], "which command?"),
@@ -40,6 +40,10 @@ fn what_is_typed_wrongly_is_said_and_exits_with_2() {
             "belong to a SIZE",
         ),
         (&["limit", "set", "alice", "1G", "2G"], "one SIZE"),
+        (
+            &["limit", "set", "alice", "numproc=1", "numproc=2"],
+            "numproc is given twice",
+        ),
         (&["events", "--since", "the day before"], "how long ago"),
         (&["why", "0"], "--user"),
         (&["why", "@staff"], "no account"),
@@ -70,6 +74,74 @@ fn help_and_version_go_to_stdout() {
         assert!(text(&output.stdout).contains("bursar"), "{arguments:?}");
         assert_eq!(text(&output.stderr), "");
     }
+}
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for arguments in [&["--help"][..], &["--version"], &["help", "limit", "set"]] {
+        let full = fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_bursar"))
+            .args(arguments)
+            .stdout(full)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(
+            said.starts_with("bursar: cannot write the answer: "),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn metrics_are_listed_for_programs_too() {
+    for arguments in [
+        ["--json", "metrics", "--list"],
+        ["metrics", "--list", "--json"],
+    ] {
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let listed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let held = &listed.as_array().unwrap()[0];
+        assert_eq!(held["name"], "bursar_held");
+        assert_eq!(held["kind"], "gauge");
+        assert_eq!(held["labels"][2], "resource");
+        assert!(held["help"].is_string());
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_run_exits_as_under_env() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("plain");
+    fs::write(&plain, "#!/bin/sh\n").unwrap();
+    let plain = plain.to_str().unwrap();
+    let missing = folder.path().join("missing");
+    let missing = missing.to_str().unwrap();
+    for before in [
+        &["run", "--"][..],
+        &["run", "--lock", "--"],
+        &["faults", "lock", "--"],
+    ] {
+        for (command, code) in [
+            ("no-such-command-anywhere", 127),
+            (missing, 127),
+            (plain, 126),
+            ("/", 126),
+        ] {
+            let output = run(&[before, &[command]].concat());
+            assert_eq!(output.status.code(), Some(code), "{before:?} {command}");
+            let said = text(&output.stderr);
+            let start = format!("bursar: cannot run {command:?}: ");
+            assert!(said.starts_with(&start), "{said}");
+        }
+    }
+    let output = run(&["run", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "its own, where it is run");
 }
 
 #[test]
@@ -201,6 +273,32 @@ fn a_file_that_is_not_there_exits_with_2() {
         "{}",
         text(&output.stderr)
     );
+}
+
+#[test]
+fn what_is_no_file_is_refused_without_being_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = folder.path().join("large");
+    let file = fs::File::create(&large).unwrap();
+    file.set_len(bursar_config::MAX_FILE + 1).unwrap();
+    let fifo = folder.path().join("limits.toml");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let table = [
+        (fifo.to_str().unwrap(), "is no regular file"),
+        ("/dev/zero", "is no regular file"),
+        (large.to_str().unwrap(), "is larger than 4 MiB"),
+    ];
+    for (path, message) in table {
+        // Nobody writes into the FIFO: whoever waited for it would wait for ever.
+        let output = Command::new("timeout")
+            .args(["20", env!("CARGO_BIN_EXE_bursar"), "check", path])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{path}");
+        let said = text(&output.stdout);
+        assert!(said.starts_with(&format!("{path}: {message}")), "{said}");
+    }
 }
 
 #[test]

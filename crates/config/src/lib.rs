@@ -54,7 +54,7 @@ pub use limit_set::{Before, Limits, Origin};
 pub use load::{DEFAULT_CONFIG, Loaded};
 pub use program::{MAX_SPARED, Program, programs};
 pub use reference::{key_reference, shipped_file};
-pub use source::MAX_FILE;
+pub use source::{MAX_FILE, read_text};
 pub use sysctl::{Counterpart, Sysctl};
 pub use sysctl_rule::{Comparison, Condition, Quantity, SysctlRule};
 pub use watermarks::{WatermarkMode, WatermarkModel, Watermarks};

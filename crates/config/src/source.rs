@@ -141,6 +141,14 @@ impl Source {
     }
 }
 
+/// The text of the file at `path`, as it is read for a configuration; `None` when there is none.
+///
+/// # Errors
+/// As [`Source::read`].
+pub fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
+    Ok(Source::read(path)?.map(|source| source.text))
+}
+
 /// The bytes of a regular file. A FIFO would block us, a device could do anything, and a huge file
 /// would have to fit into the daemon.
 fn read_bounded(place: &Path, path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {

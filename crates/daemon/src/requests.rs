@@ -43,7 +43,7 @@ pub(crate) fn answer(
     line: &[u8],
 ) -> Option<(Reply, After)> {
     let refused = |refusal: Refusal| Some((Reply::Refused(refusal), After::Ask));
-    let request = match serde_json::from_slice::<Request>(line) {
+    let request = match Request::from_line(line) {
         Ok(request) => request,
         Err(error) => {
             let message = format!("this is no request: {error}");

@@ -268,7 +268,9 @@ fn live(file: Option<&Path>, caller: &Caller) -> Result<Preview, Failure> {
                 .map_err(failed)?
                 .display()
                 .to_string(),
-            text: fs::read_to_string(path).map_err(failed)?,
+            text: bursar_config::read_text(path)
+                .map_err(|error| unreadable(&error))?
+                .ok_or_else(|| Failure::usage(format!("{path:?} does not exist")))?,
         })
     };
     let file = file.map(text).transpose()?;
@@ -294,14 +296,15 @@ impl From<&Finding> for Place {
 /// Whether `file` holds limits rather than a configuration: by what it says, and where that is
 /// nothing yet, by its name.
 fn is_limits(file: &Path) -> Result<bool, Failure> {
-    // The crate that knows how refuses what is no file, or too large, before we look inside.
     match Limits::load(file) {
         Ok(Some(limits)) if !limits.is_empty() => return Ok(true),
         Ok(Some(_)) | Err(ConfigError::Invalid(_)) => {}
         Ok(None) => return Err(Failure::usage(format!("{file:?} does not exist"))),
         Err(error) => return Err(unreadable(&error)),
     }
-    let text = fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    // Never by itself: a FIFO is invalid as well, and would be waited for, and /dev/zero has no end. What has
+    // no text is told of whatever it was meant to be.
+    let text = bursar_config::read_text(file).ok().flatten();
     let has_table = text.unwrap_or_default().lines().any(|line| {
         let bare: String = line
             .chars()

@@ -63,7 +63,7 @@ impl Events {
         if !self.follow {
             return Ok(());
         }
-        output::end_with_reader();
+        output::end_with_reader()?;
         while let Some(event) = client.next_event()? {
             if is_wanted(&event) {
                 output::say(&line(&event, caller)?)?;

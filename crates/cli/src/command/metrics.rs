@@ -38,14 +38,14 @@ pub(crate) struct Metrics {
     #[arg(long, value_name = "N", conflicts_with = "json")]
     accounts: Option<usize>,
     /// What each of them means, without asking anybody
-    #[arg(long, conflicts_with_all = ["textfile", "http", "accounts", "json"])]
+    #[arg(long, conflicts_with_all = ["textfile", "http", "accounts"])]
     list: bool,
 }
 
 impl Metrics {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
         if self.list {
-            return output::say(&view::metrics::list());
+            return caller.answer(&view::metrics::listed(), |it| view::metrics::list(it));
         }
         if self.http {
             return self.answer(caller);

@@ -5,13 +5,14 @@ use std::cell::RefCell;
 
 use bursar_host::Users;
 use bursar_model::{Uid, Who};
-use bursar_protocol::{Operation, Reply};
+use bursar_protocol::{ErrorKind, Operation, Reply};
 use clap::Args;
 
 use crate::caller::{Caller, Role};
 use crate::failure::Failure;
 use crate::of_user::OfUser;
 use crate::view;
+use crate::whose::insist_on_group;
 
 /// Show the accounts, the fullest first
 ///
@@ -35,8 +36,15 @@ impl Status {
         if self.commit {
             return commit(caller);
         }
-        let Reply::Status(status) = caller.ask(Operation::Status { who: who.clone() })? else {
-            return Err(Failure::off_topic());
+        let asked = Operation::Status { who: who.clone() };
+        let status = match (caller.connect()?.ask(asked)?, &who) {
+            (Reply::Status(status), _) => status,
+            (Reply::Refused(refusal), Some(who)) if refusal.kind == ErrorKind::NotFound => {
+                insist_on_group(who)?;
+                return Err(refusal.into());
+            }
+            (Reply::Refused(refusal), _) => return Err(refusal.into()),
+            _ => return Err(Failure::off_topic()),
         };
         caller.answer(&*status, |status| {
             view::status::status(status, who.as_ref(), caller.role, &caller.style)

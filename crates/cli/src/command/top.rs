@@ -67,7 +67,7 @@ impl Top {
     }
 
     fn lines(&self, caller: &Caller) -> Result<(), Failure> {
-        output::end_with_reader();
+        output::end_with_reader()?;
         let mut poller = Poller::new(caller);
         let mut state = State::default();
         loop {

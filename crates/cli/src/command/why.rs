@@ -14,6 +14,7 @@ use crate::of_user::OfUser;
 use crate::view;
 use crate::view::candidates::Detail;
 use crate::view::explanation::Which;
+use crate::whose::insist_on_shared;
 
 /// Shown of what was held.
 const BEFORE: SignedDuration = SignedDuration::from_mins(10);
@@ -76,9 +77,16 @@ impl Why {
             (None, Some(who)) => Which::Whose(who.clone()),
             (None, None) => Which::Last,
         };
-        let Reply::Why(events) = caller.ask(Operation::Why { pid, who })? else {
+        let asked = Operation::Why {
+            pid,
+            who: who.clone(),
+        };
+        let Reply::Why(events) = caller.ask(asked)? else {
             return Err(Failure::off_topic());
         };
+        if let (Some(who), []) = (&who, events.as_slice()) {
+            insist_on_shared(who, caller)?;
+        }
         caller.answer(&events, |events| {
             let detail = if self.full {
                 Detail::Full

@@ -9,6 +9,7 @@ use std::fmt;
 
 use bursar_model::{AccountStatus, BackendKind, Bytes, DaemonStatus, GateMode, Resource};
 use bursar_text::exposition::{Kind, Labels, Value, write_metric};
+use serde::Serialize;
 
 use self::table::{METRICS, Metric, Source};
 use super::status::memory;
@@ -141,20 +142,58 @@ pub(crate) fn exposition(
     Ok(text)
 }
 
+/// A metric in the list.
+#[derive(Debug, Serialize)]
+pub(crate) struct Listed {
+    name: String,
+    kind: String,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    labels: &'static [&'static str],
+    help: &'static str,
+}
+
+impl Listed {
+    fn gauge(name: &str, labels: &'static [&'static str], help: &'static str) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: Kind::Gauge.to_string(),
+            labels,
+            help,
+        }
+    }
+}
+
 /// Every metric with its kind and meaning.
-pub(crate) fn list() -> String {
-    let named = METRICS.iter().map(|metric| {
-        let labels = match metric.source {
-            Source::Daemon(_) | Source::Roots(_) => "",
-            Source::Account(_) => "{account,uid}",
-            Source::Row(_) => "{account,uid,resource}",
-        };
-        let Metric { kind, help, .. } = metric;
-        format!("{}{labels}\n    {kind}. {help}\n", metric.full_name())
+pub(crate) fn listed() -> Vec<Listed> {
+    let named = METRICS.iter().map(|metric| Listed {
+        name: metric.full_name(),
+        kind: metric.kind.to_string(),
+        labels: match metric.source {
+            Source::Daemon(_) | Source::Roots(_) => &[],
+            Source::Account(_) => &["account", "uid"],
+            Source::Row(_) => &["account", "uid", "resource"],
+        },
+        help: metric.help,
     });
-    let about = format!("{ABOUT}{{version,trigger,gate}}\n    always 1. {ABOUT_HELP}\n");
-    let left_out = LEFT_OUT.map(|(name, help)| format!("{name}\n    gauge. {help}\n"));
+    let about = Listed::gauge(ABOUT, &["version", "trigger", "gate"], ABOUT_HELP);
+    let left_out = LEFT_OUT.map(|(name, help)| Listed::gauge(name, &[], help));
     named.chain([about]).chain(left_out).collect()
+}
+
+/// The same for people.
+pub(crate) fn list(listed: &[Listed]) -> String {
+    let told = listed.iter().map(|it| {
+        let labels = match it.labels {
+            [] => String::new(),
+            labels => format!("{{{}}}", labels.join(",")),
+        };
+        let kind = match it.name.as_str() {
+            ABOUT => "always 1",
+            _ => &it.kind,
+        };
+        format!("{}{labels}\n    {kind}. {}\n", it.name, it.help)
+    });
+    told.collect()
 }
 
 #[cfg(test)]
@@ -168,7 +207,7 @@ mod tests {
 
     #[test]
     fn every_metric_says_what_it_is() {
-        assert_snapshot!(list());
+        assert_snapshot!(list(&listed()));
     }
 
     #[test]

@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 use crate::surroundings::bursar;
 
-/// What it does with its one client, after it read the request.
+/// What it does with a client, after it read the request.
 type Script = Box<dyn FnOnce(&mut UnixStream) + Send>;
 
-/// A listener that serves one client.
+/// A listener that serves one client, or a few, one after the other.
 pub(crate) struct Daemon {
     folder: TempDir,
     served: JoinHandle<Option<Request>>,
@@ -24,7 +24,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// One that does as `script` says.
     pub(crate) fn doing(script: impl FnOnce(&mut UnixStream) + Send + 'static) -> Self {
-        Self::start(true, Box::new(script))
+        Self::start(true, vec![Box::new(script)])
     }
 
     /// One that answers `reply` and closes.
@@ -33,23 +33,35 @@ impl Daemon {
         Self::doing(move |client| client.write_all(line.as_bytes()).unwrap())
     }
 
-    /// One that closes before it is asked.
-    pub(crate) fn closing() -> Self {
-        Self::start(false, Box::new(|_| {}))
+    /// One that answers each of these to a client of its own.
+    pub(crate) fn answering_each(replies: &[Reply]) -> Self {
+        let lines = replies.iter().map(|it| serde_json::to_string(it).unwrap());
+        let scripts = lines.map(|line| -> Script {
+            Box::new(move |client| client.write_all((line + "\n").as_bytes()).unwrap())
+        });
+        Self::start(true, scripts.collect())
     }
 
-    fn start(reads: bool, script: Script) -> Self {
+    /// One that closes before it is asked.
+    pub(crate) fn closing() -> Self {
+        Self::start(false, vec![Box::new(|_| {})])
+    }
+
+    fn start(reads: bool, scripts: Vec<Script>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("bursar.sock")).unwrap();
         let served = thread::spawn(move || {
-            let (mut client, _) = listener.accept().unwrap();
             let mut line = String::new();
-            if reads {
-                BufReader::new(client.try_clone().unwrap())
-                    .read_line(&mut line)
-                    .unwrap();
+            for script in scripts {
+                let (mut client, _) = listener.accept().unwrap();
+                line.clear();
+                if reads {
+                    BufReader::new(client.try_clone().unwrap())
+                        .read_line(&mut line)
+                        .unwrap();
+                }
+                script(&mut client);
             }
-            script(&mut client);
             serde_json::from_str(&line).ok()
         });
         Self { folder, served }
@@ -66,7 +78,7 @@ impl Daemon {
         command
     }
 
-    /// What it was asked, once it has answered.
+    /// What it was asked last, once it has answered.
     pub(crate) fn asked(self) -> Request {
         self.served.join().unwrap().unwrap()
     }

@@ -54,7 +54,8 @@ pub(crate) struct LockOptions {
     /// Leave malloc as it is: it gives freed memory back, and getting it again faults
     #[arg(long)]
     keep_malloc: bool,
-    /// Lock what the command starts, too; a script that executes another program in its place needs this
+    /// Lock what the command executes, too; a script that executes another program in its place needs this.
+    /// A child that executes nothing is not locked
     #[arg(long)]
     lock_children: bool,
 }
@@ -96,6 +97,7 @@ impl LockOptions {
 
     /// Adds it to a command.
     pub(crate) fn prepare(&self, launch: &mut Launch, caller: &Caller) -> Result<(), Failure> {
+        launch.insist()?;
         let environment = self.environment(launch.program())?;
         launch.set(environment);
         // Where the library asks for room in the account.

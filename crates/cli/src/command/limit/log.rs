@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar limit log`: who changed an entry, when, from what to what, and why.
 
-use bursar_host::{Lookup, Users};
+use bursar_host::Users;
 use bursar_model::{Event, EventKind, Who};
 use bursar_protocol::{Operation, Reply};
 use clap::Args;
@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::failure::Failure;
 use crate::since::Since;
 use crate::view;
-use crate::whose::Whose;
+use crate::whose::{Whose, insist_on_group};
 
 /// Show how a limit was changed: when, by whom, from what to what, and why
 ///
@@ -67,10 +67,8 @@ fn whose_entry(who: &Who, caller: &Caller) -> Result<(), Failure> {
     let mut users = Users::new(1);
     match who {
         Who::User(_) | Who::Uid(_) => Whose::new(who, &mut users)?.insist(caller.uid),
-        Who::Group(name) if matches!(users.group(name), Lookup::Absent) => {
-            Err(Failure::failed(format!("there is no group {name:?}")))
-        }
-        Who::Group(_) | Who::Shared(_) | Who::Default => Ok(()),
+        Who::Group(_) => insist_on_group(who),
+        Who::Shared(_) | Who::Default => Ok(()),
     }
 }
 

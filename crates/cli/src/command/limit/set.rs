@@ -226,7 +226,10 @@ fn sorted(
             }
             Wanted::Memory(limit) => size = Some(limit),
             Wanted::Row(resource, bounds) => {
-                rows.insert(resource, bounds);
+                if rows.insert(resource, bounds).is_some() {
+                    let message = format!("{} is given twice; once is enough", resource.name());
+                    return Err(Failure::usage(message));
+                }
             }
         }
     }
