@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::Result;
 use bursar_host::{Image, Pidfd, Proc};
-use bursar_model::{AccountId, Bounds, Bytes, Nanos, PageSize, Pages, Pid, Uid};
+use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid, Uid};
 use bursar_protocol::{Granted, Renew, Reserve, ReserveBound};
 use bursar_watchdog::TimedQuery;
 
@@ -60,8 +60,6 @@ struct Reservation {
     process: Pidfd,
     /// When it was granted; `None`: what becomes of it is for the process to say.
     then: Option<Snapshot>,
-    /// When it was last looked at what became of it.
-    looked: Nanos,
     /// The program it was granted to.
     image: Option<Image>,
 }
@@ -315,19 +313,16 @@ impl Reservations {
             Holder::Connection(_) => 0,
             Holder::Process(_) => self.reserved_by(holder),
         };
-        let mut free = self.free_pages(room, own);
-        if free < needed {
-            self.commit_growth(id, holder, needed - free, payers, holdings)?;
-            room.reserved = self.reserved_beside(id, payers, room.elsewhere);
-            free = self.free_pages(room, own);
+        let spare = self.free_pages(room, own).saturating_sub(needed);
+        self.reserve_again(id, holder, spare, payers, holdings)?;
+        room.reserved = self.reserved_beside(id, payers, room.elsewhere);
+        let free = self.free_pages(room, own);
+        if free >= needed {
+            return Ok(free);
         }
-        // What is refused anyway takes nothing from anybody.
-        if let Some(spare) = free.checked_sub(needed) {
-            self.reserve_again(id, holder, spare, payers, holdings)?;
-            room.reserved = self.reserved_beside(id, payers, room.elsewhere);
-            free = self.free_pages(room, own);
-        }
-        Ok(free)
+        self.commit_growth(id, holder, needed - free, payers, holdings)?;
+        room.reserved = self.reserved_beside(id, payers, room.elsewhere);
+        Ok(self.free_pages(room, own))
     }
 
     fn free_pages(&self, room: &Headroom, own: u64) -> u64 {
@@ -361,7 +356,6 @@ impl Reservations {
                 pages,
                 process,
                 then: None,
-                looked: Nanos::new(0),
                 image: None,
             };
             self.by_holder.insert(holder, reservation);

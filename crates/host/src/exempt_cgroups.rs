@@ -106,11 +106,8 @@ impl ExemptCgroups {
         let text = match fs::read(format!("/proc/{pid}/cgroup")) {
             Ok(text) => text,
             Err(error) => {
-                let is_unknown = matches!(
-                    error.raw_os_error(),
-                    Some(libc::ENOENT | libc::ESRCH | libc::EMFILE | libc::ENFILE | libc::ENOMEM)
-                );
-                return (!is_unknown).then_some(false);
+                let is_too_long = error.raw_os_error() == Some(libc::ENAMETOOLONG);
+                return is_too_long.then_some(false);
             }
         };
         let is_in = |tree: &Tree| {

@@ -788,7 +788,7 @@ fn refused(binaries: &Binaries) -> Result<()> {
     }
     expect(
         &faults(binaries, &["lock", "--", "no-such-program"]).output()?,
-        1,
+        127,
         "no such program",
     )?;
     let ended = faults(binaries, &["verify", "--after", "1", "--", "true"]).output()?;

@@ -459,7 +459,7 @@ fn secret_memory(binaries: &Binaries) -> Result<()> {
     let world = start(binaries, "gate-secret", "")?;
     let ask = |user: u32| {
         let mut command = world.hog_command();
-        command.arg(format!("uid={user} secret=4M"));
+        command.args([&format!("uid={user}"), "secret=4M"]);
         command.output()
     };
     let others = ask(BOB)?;

@@ -318,7 +318,7 @@ fn signals(binaries: &Binaries) -> Result<()> {
     }
     let (output, _, err) = run(&mut gated(&world, &["/no/such/program"]))?;
     ensure!(
-        output.status.code() == Some(1) && err.contains("there is no such program"),
+        output.status.code() == Some(127) && err.contains("there is no such program"),
         "{} {err}",
         output.status
     );

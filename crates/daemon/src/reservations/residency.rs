@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use bursar_host::{HostError, Image, Proc, ProcessQuery, Statm, clock};
+use bursar_host::{HostError, Image, Proc, ProcessQuery, Statm};
 use bursar_model::{AccountId, Bytes, Pid};
 use bursar_watchdog::TimedQuery;
 
@@ -20,8 +20,6 @@ const LOOKED_AT: usize = 256;
 /// What a process may keep without using it is less. With so much reserved it is looked at each second whether it
 /// has unmapped some of it, so that the gate, which asks nobody, refuses no others because of it.
 const WORTH_A_LOOK: Bytes = Bytes::from_mib(128);
-/// Between two looks at one process that others' requests are the reason for.
-const LOOK_PAUSE_NS: u64 = 20_000_000;
 /// Between two looks at what processes run that a refusal is the reason for.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
@@ -64,23 +62,21 @@ impl Images {
 impl Reservations {
     /// What others have made resident needs no reservation (`commit_growth`); what they have given back since they need
     /// again. So before what was free by that is granted they are looked at again, those first that have given up most of
-    /// what they were promised, until there are `spare` pages for all that the others may need. Not those that were looked
-    /// at a moment ago: nearly all requests of a full account come here.
+    /// what they were promised, until there are `spare` pages for all that the others may need. So many as a request may
+    /// cost: nearly all of a full account come here.
     pub(super) fn reserve_again(
         &mut self,
         id: AccountId,
         beside: Holder,
-        spare: u64,
+        mut spare: u64,
         payers: &Payers,
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<(), Denied> {
         let paying = payers.charged_to(id);
-        let now = clock::monotonic().get();
         let mut reduced: Vec<(u64, Holder)> = self
             .by_holder
             .iter()
             .filter(|(holder, it)| **holder != beside && paying.contains(&it.payer))
-            .filter(|(_, it)| now.saturating_sub(it.looked.get()) >= LOOK_PAUSE_NS)
             .map(|(holder, it)| (it.missing(), *holder))
             .filter(|&(missing, _)| missing > 0)
             .collect();
@@ -92,12 +88,14 @@ impl Reservations {
         reduced.sort_unstable_by(|one, other| other.cmp(one));
         let error = self.error(holdings);
         let mut has_changed = false;
-        for (its, holder) in reduced {
+        for (its, holder) in reduced.into_iter().take(LOOKED_AT) {
             if missing <= spare {
                 break;
             }
-            has_changed |= self.recount(holder, error) != (0, 0);
+            let (less, more) = self.recount(holder, error);
+            has_changed |= (less, more) != (0, 0);
             missing = missing.saturating_sub(its);
+            spare = spare.saturating_add(less).saturating_sub(more);
         }
         match has_changed {
             true => self.tell(Some(id), payers, holdings),
@@ -245,7 +243,6 @@ impl Reservations {
             return (0, 0);
         };
         let before = reservation.pages;
-        reservation.looked = clock::monotonic();
         reservation.pages = then.still_reserved(&now, error, self.page_size);
         let (payer, after) = (reservation.payer, reservation.pages);
         let (less, more) = (before.saturating_sub(after), after.saturating_sub(before));

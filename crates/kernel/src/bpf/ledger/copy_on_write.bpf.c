@@ -33,32 +33,38 @@ enum { USER_PAGE = 0x08 | 0x02, CACHE_PAGE = 0x1000 | 0x10000 };
 enum { PF_IO_WORKER = 0x10 };	/* include/linux/sched.h: a thread of io_uring's */
 
 /* include/uapi/linux/magic.h */
-enum { PROC_SUPER_MAGIC = 0x9fa0 };
-
-/* Whether a descriptor of the running process is of a file in procfs: of /proc/PID/mem, where pages are copied. */
-static __noinline int is_in_procfs(__u32 fd)
-{
-	__u64 me = (__u64)bpf_get_current_task(), table, files, file = 0, inode;
-
-	table = (__u64)FAR_READ(FAR_READ(me, struct task_struct, files), struct files_struct, fdt);
-	if (!table || fd >= FAR_READ(table, struct fdtable, max_fds))
-		return 0;
-	files = (__u64)FAR_READ(table, struct fdtable, fd);
-	bpf_probe_read_kernel(&file, sizeof(file), (void *)(files + (__u64)fd * sizeof(file)));
-	inode = file ? (__u64)FAR_READ(file, struct file, f_inode) : 0;
-	return inode && FAR_READ(FAR_READ(inode, struct inode, i_sb), struct super_block, s_magic) == PROC_SUPER_MAGIC;
-}
+#define PROC_SUPER_MAGIC 0x9fa0
+#define TMPFS_MAGIC 0x01021994
+#define RAMFS_MAGIC 0x858458f6
 
 /* Whose memory a page is for that the kernel allocates in a system call. */
 enum writes {
 	WRITES_OWN,	/* the caller's */
-	WRITES_OTHERS,	/* another process's: written by a descriptor or by ptrace */
-	WRITES_PERHAPS,	/* io_uring's, or by a descriptor that is of another file by now */
+	WRITES_OTHERS,	/* another process's: written by /proc/PID/mem, process_vm_writev or ptrace */
+	WRITES_PERHAPS,	/* io_uring's, or by a descriptor that may be of another file by now */
+	WRITES_FILE,	/* a file's in memory, which is counted as that */
 };
 
-static __always_inline enum writes by_descriptor(__u32 fd)
+/* By a descriptor of the running process. Who shares its table may have put another file there since the call began. */
+static __noinline int writes_by_descriptor(__u32 fd)
 {
-	return is_in_procfs(fd) ? WRITES_OTHERS : WRITES_PERHAPS;
+	__u64 me = (__u64)bpf_get_current_task(), all, table, files, file = 0, inode, magic;
+
+	all = (__u64)FAR_READ(me, struct task_struct, files);
+	table = (__u64)FAR_READ(all, struct files_struct, fdt);
+	if (!table || fd >= FAR_READ(table, struct fdtable, max_fds))
+		return WRITES_PERHAPS;
+	files = (__u64)FAR_READ(table, struct fdtable, fd);
+	bpf_probe_read_kernel(&file, sizeof(file), (void *)(files + (__u64)fd * sizeof(file)));
+	inode = file ? (__u64)FAR_READ(file, struct file, f_inode) : 0;
+	if (!inode)
+		return WRITES_PERHAPS;
+	magic = FAR_READ(FAR_READ(inode, struct inode, i_sb), struct super_block, s_magic);
+	if (magic == PROC_SUPER_MAGIC)
+		return WRITES_OTHERS;
+	if ((magic == TMPFS_MAGIC || magic == RAMFS_MAGIC) && FAR_READ(all, struct files_struct, count.counter) == 1)
+		return WRITES_FILE;
+	return WRITES_PERHAPS;
 }
 
 #if defined(__TARGET_ARCH_x86)
@@ -70,7 +76,7 @@ static __always_inline enum writes compat_call(const struct pt_regs *regs)
 	case 181:	/* pwrite64 */
 	case 334:	/* pwritev */
 	case 379:	/* pwritev2 */
-		return by_descriptor(regs->bx);
+		return writes_by_descriptor(regs->bx);
 	case 26:	/* ptrace */
 	case 348:	/* process_vm_writev */
 		return WRITES_OTHERS;
@@ -96,7 +102,7 @@ static __always_inline enum writes writes_of_call(void)
 	case 20: case 516:	/* writev */
 	case 296: case 535:	/* pwritev */
 	case 328: case 547:	/* pwritev2 */
-		return by_descriptor(regs->di);
+		return writes_by_descriptor(regs->di);
 	case 101: case 521:	/* ptrace */
 	case 311: case 540:	/* process_vm_writev */
 		return WRITES_OTHERS;
@@ -114,7 +120,7 @@ static __always_inline enum writes compat_call(const struct pt_regs *regs)
 	case 181:	/* pwrite64 */
 	case 362:	/* pwritev */
 	case 393:	/* pwritev2 */
-		return by_descriptor(regs->regs[0]);
+		return writes_by_descriptor(regs->regs[0]);
 	case 26:	/* ptrace */
 	case 377:	/* process_vm_writev */
 		return WRITES_OTHERS;
@@ -138,7 +144,7 @@ static __always_inline enum writes writes_of_call(void)
 	case 68:	/* pwrite64 */
 	case 70:	/* pwritev */
 	case 287:	/* pwritev2 */
-		return by_descriptor(regs->regs[0]);
+		return writes_by_descriptor(regs->regs[0]);
 	case 117:	/* ptrace */
 	case 271:	/* process_vm_writev */
 		return WRITES_OTHERS;
@@ -204,12 +210,17 @@ static __always_inline bool is_in_system_call(void)
 SEC("tp_btf/mm_page_alloc")
 int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int flags)
 {
+	enum writes writes;
+
 	/* __GFP_HIGHMEM and __GFP_MOVABLE: for user space; __GFP_WRITE or __GFP_NORETRY: of a file */
 	if ((flags & USER_PAGE) != USER_PAGE || (flags & CACHE_PAGE) || order > 10 ||
 	    !is_in_system_call())
 		return 0;
+	writes = writes_of_call();
+	if (writes == WRITES_FILE)
+		return 0;
 	hold_cpu();
-	count_copies(1LL << order, writes_of_call());
+	count_copies(1LL << order, writes);
 	release_cpu();
 	return 0;
 }

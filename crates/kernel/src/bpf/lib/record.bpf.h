@@ -24,17 +24,23 @@ static __always_inline void count_late(struct mm_record *record, struct account 
 		__sync_fetch_and_add(&account->late_pages, pages);
 }
 
-/* Takes from an account's sum what was booked on it. Returns how much of that was on `slot`, whose sum is left to the
- * caller. */
+/* Takes from an account's sum what was booked on it. Global, as are the next one and close_record(): the verifier goes
+ * through it once, and not for each state of its callers. */
+__noinline int take_booked(__u64 booked, bool is_dying)
+{
+	struct account *account = account_at(slot_booked(booked));
+
+	if (account)
+		__sync_fetch_and_add(is_dying ? &account->dying_pages : &account->held_pages, -pages_booked(booked));
+	return 0;
+}
+
+/* Returns how much was on `slot`, whose sum is left to the caller. */
 static __always_inline __s64 take_from_others(__u64 booked, __u32 slot, bool is_dying)
 {
-	struct account *other;
-
 	if (!booked || slot_booked(booked) == slot)
 		return pages_booked(booked);
-	other = account_at(slot_booked(booked));
-	if (other)
-		__sync_fetch_and_add(is_dying ? &other->dying_pages : &other->held_pages, -pages_booked(booked));
+	take_booked(booked, is_dying);
 	return 0;
 }
 
@@ -44,6 +50,20 @@ static __always_inline bool is_taken_apart(const struct mm_record *record)
 	__u64 mm = record->mm;
 
 	return !FAR_READ(mm, struct mm_struct, mm_users.counter) && far_ctx_id(mm) == record->ctx_id;
+}
+
+/* Of an address space so many pages fewer are there. */
+__noinline int note_less(struct mm_record *record, __u32 slot, __s64 pages)
+{
+	struct account *account = account_at(slot);
+
+	if (!record || !account)
+		return 0;
+	if (means_dying(record->state) || is_taken_apart(record))
+		leave(record, account, pages);
+	else
+		give_up(record, account, pages);
+	return 0;
 }
 
 /* Makes the account's sums agree with the record. Returns what is held now by the living. `slot`: the account's. */
@@ -62,10 +82,8 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 	if (record->flags & RECORD_NEW)
 		count_late(record, account, living);
 	was = take_from_others(__sync_lock_test_and_set(&record->booked, booked_on(slot, living)), slot, false);
-	if (living < was && (means_dying(record->state) || is_taken_apart(record)))
-		leave(record, account, was - living);
-	else if (living < was)
-		give_up(record, account, was - living);
+	if (living < was)
+		note_less(record, slot, was - living);
 	return __sync_fetch_and_add(&account->held_pages, living - was) + living - was;
 }
 
@@ -176,8 +194,8 @@ static __always_inline void unbook(__s64 *part, __s64 *sum)
 /* The same of what says whose it is. */
 static __always_inline void unbook_both(struct mm_record *record)
 {
-	take_from_others(take_all((__s64 *)&record->booked), NOBODY, false);
-	take_from_others(take_all((__s64 *)&record->booked_dying), NOBODY, true);
+	take_booked(take_all((__s64 *)&record->booked), false);
+	take_booked(take_all((__s64 *)&record->booked_dying), true);
 }
 
 static __always_inline void withdraw(struct mm_record *record, struct account *account)

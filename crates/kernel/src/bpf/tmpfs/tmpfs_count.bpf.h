@@ -99,8 +99,9 @@ static __always_inline void add_file(struct count *count, __u64 inode)
 {
 	__s64 pages = far_file_pages(inode, count->is_ramfs);
 	struct account *account;
-	__u64 ticket;
+	__u64 ticket, seen;
 	__u32 uid;
+	int i;
 
 	if (pages <= 0)
 		return;
@@ -114,14 +115,17 @@ static __always_inline void add_file(struct count *count, __u64 inode)
 		return;
 	/* Another one counts anew: this one has been overtaken. */
 	ticket = *(volatile __u64 *)&account->files_ticket;
-	if (ticket > count->ticket)
-		return;
-	if (ticket != count->ticket) {
-		if (__sync_val_compare_and_swap(&account->files_ticket, ticket, count->ticket) != ticket)
-			return;
-		account->sum_files_pages = 0;
-		account->sum_staying_pages = 0;
+	for (i = 0; i < 2 && ticket < count->ticket; i++) {
+		seen = __sync_val_compare_and_swap(&account->files_ticket, ticket, count->ticket);
+		if (seen == ticket) {
+			account->sum_files_pages = 0;
+			account->sum_staying_pages = 0;
+			seen = count->ticket;
+		}
+		ticket = seen;
 	}
+	if (ticket != count->ticket)
+		return;
 	account->sum_files_pages += pages;
 	if (outlives_processes(inode, count->sb_uid != NOBODY))
 		account->sum_staying_pages += pages;
