@@ -61,6 +61,7 @@ impl Flavour {
                 "link_gate_writable",
                 "link_gate_fork",
                 "link_gate_exec",
+                "link_gate_secret_memory",
                 "link_gate_prctl",
                 "link_gate_task_free",
                 "link_gate_child",
@@ -175,6 +176,7 @@ fn load(flavour: Flavour, pins: &Pins, options: &Options) -> Result<(), Error> {
             &mut progs.gate_writable,
             &mut progs.gate_fork,
             &mut progs.gate_exec,
+            &mut progs.gate_secret_memory,
             &mut progs.gate_prctl,
             &mut progs.gate_task_free,
         ] {
@@ -206,6 +208,7 @@ fn load(flavour: Flavour, pins: &Pins, options: &Options) -> Result<(), Error> {
             gate_growth => "link_gate_growth",
             gate_writable => "link_gate_writable",
             gate_exec => "link_gate_exec",
+            gate_secret_memory => "link_gate_secret_memory",
             gate_prctl => "link_gate_prctl",
         }
     } else {
