@@ -267,7 +267,9 @@ impl Responder {
             if !reading.is_over_notice() || reading.bounds.is_observed() {
                 continue;
             }
-            let held = asked.held_now(&self.proc, &payer_of);
+            let Some(held) = asked.held_now(&self.proc, &payer_of) else {
+                continue;
+            };
             let level = Level {
                 at: clock::monotonic(),
                 account: asked.account,
@@ -276,11 +278,11 @@ impl Responder {
                 limit: reading.bounds.limit(),
                 is_observed: false,
             };
-            // It has ended, or cannot be looked at, or what it gave back was not enough: whoever is the largest by now
-            // is asked.
-            match held.filter(|&held| !asked.has_given_back(held)) {
-                Some(held) => due.push((asked, held, level)),
-                None => self.graceful.await_look(level),
+            // What it gave back was not enough: whoever is the largest by now is asked.
+            if asked.has_given_back(held) {
+                self.graceful.await_look(level);
+            } else {
+                due.push((asked, held, level));
             }
         }
         drop(payer_of);

@@ -136,16 +136,18 @@ RULE int has_files_credit(__u32 since_ms, __u32 patience_is_out, __u32 now_ms)
 /*
  * A limit that begins, or sinks, finds more than one limit's worth there, and nothing of that has grown against it. While
  * it goes its credit has no bound: each death would count against the next one, and nobody would be left. The lowest bit:
- * what was there may not have been met yet, so the re-sum says once more how long that takes.
+ * so much is not known to be there, but may not have been met yet; then patience with it is as ever.
  */
-#define MAY_BE_MORE 1U
+#define PERHAPS 1U
 
 RULE __u32 unbounded_until(__s64 total_pages, __s64 limit_pages, __u32 page_shift, __u32 now_ms)
 {
-	__s64 over = total_pages > limit_pages ? total_pages - limit_pages : 0;
-	__u32 until = now_ms + PATIENCE_MS + (__u32)(over >> (DRAIN_BYTES_SHIFT - page_shift));
+	__s64 over = total_pages - limit_pages;
 
-	return until | MAY_BE_MORE;
+	if (over <= 0)
+		return (now_ms + PATIENCE_MS) | PERHAPS;
+	now_ms += PATIENCE_MS + (__u32)(over >> (DRAIN_BYTES_SHIFT - page_shift)) + 2;
+	return now_ms & ~PERHAPS ? now_ms & ~PERHAPS : 2;
 }
 
 RULE int is_unbounded(__u32 until_ms, __u32 now_ms)

@@ -394,14 +394,10 @@ static __noinline int patience_ends(struct account *account)
 	until = account->unbounded_until_ms;
 	limit = account->limit_pages;
 	total = total_pages(account) - account->forgone_pages;
-	if (is_unbounded(until, now)) {
-		if ((until & MAY_BE_MORE) && total > limit)
-			__sync_val_compare_and_swap(&account->unbounded_until_ms, until,
-						    unbounded_until(total, limit, page_shift, now) ^ MAY_BE_MORE);
+	if (until && !is_unbounded(until, now))
+		__sync_val_compare_and_swap(&account->unbounded_until_ms, until, 0); /* soon, for times come round */
+	else if (until && !(until & PERHAPS))
 		limit = NO_LIMIT_PAGES;
-	} else if (until) {	/* soon, for times come round */
-		__sync_val_compare_and_swap(&account->unbounded_until_ms, until, 0);
-	}
 	if (is_observed(account)) /* as excess_credit() */
 		total -= account->dying_pages;
 	return keep_patience(&account->patience, total, limit, now);
