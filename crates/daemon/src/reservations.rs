@@ -294,43 +294,6 @@ impl Reservations {
         })
     }
 
-    fn reserved_beside(&self, id: AccountId, payers: &Payers, elsewhere: Bytes) -> Bytes {
-        self.reserved_in(id, payers).saturating_add(elsewhere)
-    }
-
-    /// Pages that are free beside what others need by what is there now, and beside what a process has reserved itself:
-    /// looked up where fewer than `needed` seem so, or were made so by an earlier look.
-    fn make_free(
-        &mut self,
-        id: AccountId,
-        holder: Holder,
-        needed: u64,
-        room: &mut Headroom,
-        payers: &Payers,
-        holdings: &mut (impl Holdings + ?Sized),
-    ) -> Result<u64, Denied> {
-        let own = match holder {
-            Holder::Connection(_) => 0,
-            Holder::Process(_) => self.reserved_by(holder),
-        };
-        let spare = self.free_pages(room, own).saturating_sub(needed);
-        self.reserve_again(id, holder, spare, payers, holdings)?;
-        room.reserved = self.reserved_beside(id, payers, room.elsewhere);
-        let free = self.free_pages(room, own);
-        if free >= needed {
-            return Ok(free);
-        }
-        self.commit_growth(id, holder, needed - free, payers, holdings)?;
-        room.reserved = self.reserved_beside(id, payers, room.elsewhere);
-        Ok(self.free_pages(room, own))
-    }
-
-    fn free_pages(&self, room: &Headroom, own: u64) -> u64 {
-        let own = Pages::new(own).to_bytes(self.page_size);
-        room.free_beside(own)
-            .map_or(u64::MAX, |free| self.page_size.pages_within(free).get())
-    }
-
     fn add(&mut self, holder: Holder, requester: Requester, pages: u64) -> Result<(), Denied> {
         if let Some(reservation) = self.by_holder.get_mut(&holder) {
             reservation.pages = reservation.pages.saturating_add(pages);

@@ -53,6 +53,13 @@ impl Flavour {
         }
     }
 
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "the gate (LSM programs)",
+            Self::BestEffort => "the gate (fmod_ret programs)",
+        }
+    }
+
     /// The pins of its links.
     const fn pins(self) -> &'static [&'static str] {
         match self {
@@ -142,10 +149,7 @@ fn put_up_best(pins: &Pins, options: &Options, accounts: &AccountTable) -> (Gate
 }
 
 fn load(flavour: Flavour, pins: &Pins, options: &Options) -> Result<(), Error> {
-    let unsupported = Error::unsupported(match flavour {
-        Flavour::Strict => "the gate (LSM programs)",
-        Flavour::BestEffort => "the gate (fmod_ret programs)",
-    });
+    let unsupported = Error::unsupported(flavour.name());
     let mut storage = MaybeUninit::uninit();
     let mut open = gate::GateSkelBuilder::default()
         .open(&mut storage)

@@ -36,18 +36,9 @@ static TRIM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Finds glibc's malloc_trim(3).
 pub(crate) fn find_trim() {
-    let name = c"malloc_trim".as_ptr();
     // SAFETY: a C string literal.
-    let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
-    // A library that needs ours, and not the program, loads it behind glibc.
-    if found.is_null() {
-        // SAFETY: as above.
-        found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name) };
-    }
-    let own = crate::family::malloc_trim as *mut c_void;
-    if found != own {
-        TRIM.store(found, Ordering::Relaxed);
-    }
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc_trim".as_ptr()) };
+    TRIM.store(found, Ordering::Relaxed);
 }
 
 /// glibc's malloc_trim(3). 0 where there is none: nothing was given back.

@@ -7,19 +7,15 @@
 //! two scans is seen late.
 
 mod condemned;
+mod hold;
 mod measure;
 
 use std::collections::{BTreeMap, HashMap};
-use std::error::Error;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bursar_config::Program;
-use bursar_host::{
-    ExemptCgroups, HostError, Memory, Pidfd, Proc, ProcessQuery, StartTime, Status, UserNamespaces,
-    clock,
-};
+use bursar_host::{ExemptCgroups, Memory, Proc, StartTime, Status, UserNamespaces, clock};
 use bursar_model::{
     AccountId, BackendKind, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, Uid,
 };
@@ -67,17 +63,6 @@ struct Account {
     quiet_until: u64,
     /// The same for kills: the last one has failed.
     rests_until: u64,
-}
-
-/// A process that is to be killed.
-struct Held {
-    pidfd: Pidfd,
-    /// The same, for whoever sends the signal.
-    to_signal: Pidfd,
-    /// In pidfs.
-    number: Option<NonZeroU64>,
-    /// `None` where it does not say in time.
-    start: Option<StartTime>,
 }
 
 impl Seen {
@@ -390,38 +375,6 @@ impl Scan {
                 })
             }
         }
-    }
-
-    /// `None` where it has ended, or cannot be held.
-    fn hold(&mut self, pid: Pid) -> Option<Held> {
-        self.try_hold(pid).unwrap_or_else(|error| {
-            // Without the process, which may be another one each time.
-            let why = error.source().map(ToString::to_string);
-            self.unheld = Some(why.unwrap_or_else(|| error.to_string()));
-            None
-        })
-    }
-
-    /// When it began is only told to people: a process in an execve that it lets last does not say.
-    fn try_hold(&mut self, pid: Pid) -> Result<Option<Held>, HostError> {
-        let Some(pidfd) = Pidfd::open(pid)? else {
-            return Ok(None);
-        };
-        let to_signal = pidfd.try_clone()?;
-        let number = pidfd.number().ok().flatten();
-        let start = match self.query.ask(pid, Proc::stat) {
-            Some(stat) => match stat.ok().flatten() {
-                Some(stat) => Some(stat.start),
-                None => return Ok(None),
-            },
-            None => None,
-        };
-        Ok(Some(Held {
-            pidfd,
-            to_signal,
-            number,
-            start,
-        }))
     }
 
     /// Whether a kill in this account failed a moment ago.

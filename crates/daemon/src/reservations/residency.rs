@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bursar_host::{HostError, Image, Proc, ProcessQuery, Statm};
-use bursar_model::{AccountId, Bytes, Pid};
+use bursar_model::{AccountId, Bytes, Pages, Pid};
 use bursar_watchdog::TimedQuery;
 
 use super::denied::Denied;
 use super::growth::Snapshot;
+use super::headroom::Headroom;
 use super::holdings::Holdings;
 use super::{Holder, Reservations};
 use crate::payers::Payers;
@@ -60,6 +61,48 @@ impl Images {
 }
 
 impl Reservations {
+    pub(super) fn reserved_beside(
+        &self,
+        id: AccountId,
+        payers: &Payers,
+        elsewhere: Bytes,
+    ) -> Bytes {
+        self.reserved_in(id, payers).saturating_add(elsewhere)
+    }
+
+    /// Pages that are free beside what others need by what is there now, and beside what a process has reserved itself:
+    /// looked up where fewer than `needed` seem so, or were made so by an earlier look.
+    pub(super) fn make_free(
+        &mut self,
+        id: AccountId,
+        holder: Holder,
+        needed: u64,
+        room: &mut Headroom,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<u64, Denied> {
+        let own = match holder {
+            Holder::Connection(_) => 0,
+            Holder::Process(_) => self.reserved_by(holder),
+        };
+        let spare = self.free_pages(room, own).saturating_sub(needed);
+        self.reserve_again(id, holder, spare, payers, holdings)?;
+        room.reserved = self.reserved_beside(id, payers, room.elsewhere);
+        let free = self.free_pages(room, own);
+        if free >= needed {
+            return Ok(free);
+        }
+        self.commit_growth(id, holder, needed - free, payers, holdings)?;
+        room.reserved = self.reserved_beside(id, payers, room.elsewhere);
+        Ok(self.free_pages(room, own))
+    }
+
+    pub(super) fn free_pages(&self, room: &Headroom, own: u64) -> u64 {
+        let own = Pages::new(own).to_bytes(self.page_size);
+        room.free_beside(own)
+            .map_or(u64::MAX, |free| self.page_size.pages_within(free).get())
+    }
+
     /// What others have made resident needs no reservation (`commit_growth`); what they have given back since they need
     /// again. So before what was free by that is granted they are looked at again, those first that have given up most of
     /// what they were promised, until there are `spare` pages for all that the others may need. So many as a request may
