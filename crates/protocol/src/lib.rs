@@ -17,6 +17,7 @@ mod line;
 mod message;
 mod physpages;
 mod preview;
+mod request_line;
 mod watermarks;
 
 pub use brief::Brief;
