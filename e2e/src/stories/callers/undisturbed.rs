@@ -237,14 +237,15 @@ fn keeps_in_heap(binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
-/// A connection that is kept stands in one of the tables.
+/// A connection that is kept stands in one of the tables. The other thread has it replaced when it finds it dead often, and
+/// the former one stays in the table of who opened it: one in each at most, however many requests there are.
 fn tables(binaries: &Binaries) -> Result<()> {
     let stage = Stage::new(binaries, "tables")?;
     let daemon = &stage.workshop.world.daemon;
     daemon.limit(&ALICE.to_string(), "64M")?;
     let grown = numbers(&stage.run(Malloc::Asking(&stage.socket), &["tables"])?)?;
     ensure!(
-        grown.iter().sum::<u64>() <= 1,
+        grown.iter().all(|&it| it <= 1),
         "tables grew by {grown:?} descriptors"
     );
     Ok(())
