@@ -257,7 +257,7 @@ impl KernelHalf {
         &self.accounts
     }
 
-    /// Sets what can change while it runs, and that this process is its guardian.
+    /// Sets what can change while it runs, and that this process is bursard.
     ///
     /// # Errors
     /// When the program cannot be run.

@@ -271,7 +271,7 @@ impl<R: Rules> Game<R> {
                     self.world.spaces[space].copies += 1;
                     self.ledger.sync(&self.world, space);
                     self.ledger
-                        .copied(space, ADVERSARY, CHUNK, self.world.now_ms);
+                        .copied(&self.world, space, ADVERSARY, CHUNK, self.world.now_ms);
                     self.seen(pid, Running::Grew(pid));
                 }
                 Move::Unmap(..) => {

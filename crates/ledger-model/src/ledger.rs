@@ -107,6 +107,9 @@ impl<R: Rules> Ledger<R> {
             record.dying.split(pages, from, now)
         };
         let lost = was - record.held;
+        if !is_dying {
+            self.accounts[account].grown += (-lost).max(0);
+        }
         if lost > 0 {
             if is_dying {
                 self.leave(world, space, account, lost);
@@ -180,7 +183,7 @@ impl<R: Rules> Ledger<R> {
         let (held, _, unkillable) = self.sums(world, account);
         if level <= LIMIT {
             let it = &mut self.accounts[account];
-            (it.over_ms, it.unmapped, it.asked_pages) = (0, 0, 0);
+            (it.over_ms, it.unmapped, it.asked_pages, it.grown) = (0, 0, 0, 0);
             return false;
         }
         let counts_files = self.accounts[account].sure_pages > 0 && {
@@ -212,7 +215,9 @@ impl<R: Rules> Ledger<R> {
         for pid in world.living(account) {
             let space = world.processes[pid].space;
             let (pages, record) = (world.resident(space), self.records[space]);
-            doubt.sure_pages -= self.copies(world, space);
+            let copies = self.copies(world, space);
+            doubt.sure_pages -= copies;
+            doubt.grown_pages += copies;
             let mut own = pages;
             match record.duplicate {
                 Some(duplicate) if is_corrected => {
@@ -227,6 +232,9 @@ impl<R: Rules> Ledger<R> {
             doubt.largest_pages = doubt.largest_pages.max(pages);
             let kept = kept(world, pid);
             candidates.push((rules::rank(own + kept, LIMIT, 0, false), pid, kept));
+        }
+        if is_corrected {
+            doubt.soft_pages += self.accounts[account].ended;
         }
         let own = match running {
             Running::Grew(pid) | Running::Writer(pid) => {
@@ -358,6 +366,7 @@ impl<R: Rules> Ledger<R> {
             if pages < before {
                 it.files_credit -= (before - pages).min(it.files_credit);
             }
+            it.grown += (before.min(pages) - it.sure_pages).max(0);
             it.sure_pages = before.min(pages);
         }
     }

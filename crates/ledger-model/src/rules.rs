@@ -55,6 +55,8 @@ pub struct Doubt {
     pub largest_pages: i64,
     /// What was certain when the limit was crossed, and what was free then; 0: it was not.
     pub asked_pages: i64,
+    /// Since it was last within the limit, at most.
+    pub grown_pages: i64,
     /// Out: the level up to which it waits.
     pub wait_at_most_pages: i64,
     /// Out: no more is held, whatever is shared.

@@ -20,6 +20,7 @@
 //! | `churn=MS` | maps 1 MiB, touches it, unmaps it, for so long |
 //! | `work=MS` | the same with 10 ms between two times |
 //! | `forks=MS` | forks children that hold 256 KiB and exit, for so long |
+//! | `short-forks=N` | forks so many children at once, which end 3 ms later, and waits for all of them |
 //! | `fork=N` | the rest is done by N children; the parent waits for them |
 //! | `twin` | the rest is done by a process that shares this one's memory (CLONE_VM); this one waits |
 //! | `sharers=N:SIZE` | N processes that share this one's memory wait for `release`, then touch so much each; they die with this one's group |
@@ -319,6 +320,16 @@ fn fork() -> i32 {
     unsafe { libc::fork() }
 }
 
+fn short_child() -> i32 {
+    let child = fork();
+    if child == 0 {
+        std::thread::sleep(Duration::from_millis(3));
+        // SAFETY: ends this process at once.
+        unsafe { libc::_exit(0) };
+    }
+    child
+}
+
 fn main() {
     let steps: Vec<String> = std::env::args().skip(1).collect();
     perform(&steps);
@@ -547,6 +558,17 @@ fn perform(steps: &[String]) {
             "await" => {
                 while !std::path::Path::new(value).exists() {
                     std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            "short-forks" => {
+                let children: Vec<i32> = (0..number(step, value)).map(|_| short_child()).collect();
+                for child in children {
+                    let mut status = 0;
+                    // SAFETY: our own child and a live local.
+                    unsafe { libc::waitpid(child, &mut status, 0) };
+                    if child < 0 || status != 0 {
+                        fail(step, format!("a child ended by {status:#x}"));
+                    }
                 }
             }
             "leave" => {

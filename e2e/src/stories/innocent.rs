@@ -172,6 +172,11 @@ const PATTERNS: &[Pattern] = &[
         "hold=100M fork-exec=30 say=up pause",
     ),
     pattern(
+        "short children of a large process",
+        1,
+        "hold=80M short-forks=16 short-forks=24 short-forks=32 short-forks=40 short-forks=40 short-forks=40 say=up pause",
+    ),
+    pattern(
         "vfork and exec from a large process",
         1,
         "hold=100M vfork-exec=30 say=up pause",

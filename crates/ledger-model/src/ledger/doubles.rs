@@ -13,7 +13,12 @@ impl<R: Rules> Ledger<R> {
         (it.copies, it.has_forked) = (0, true);
         let account = it.account;
         self.take_off_forked(account, copies);
-        self.accounts[account].forked += world.spaces[child].inherited * CHUNK;
+        let (doubled, it) = (
+            world.spaces[child].inherited * CHUNK,
+            &mut self.accounts[account],
+        );
+        it.forked += doubled;
+        it.grown += copies - doubled;
     }
 
     /// Pages counted twice for certain: what forks have doubled, less what may have been copied.
@@ -35,19 +40,35 @@ impl<R: Rules> Ledger<R> {
     /// correction.bpf.h copied_pages().
     pub(super) fn copies(&self, world: &World, space: SpaceId) -> i64 {
         let it = &world.spaces[space];
-        let is_surveyed =
-            self.records[space].duplicate.is_some() && self.is_corrected(it.account, world.now_ms);
-        let most = match (it.has_forked, is_surveyed) {
+        let most = match (it.has_forked, self.faults_tell(world, space)) {
             (true, _) => world.resident(space),
-            (false, true) => 0,
-            (false, false) => it.inherited * CHUNK,
+            (false, false) => 0,
+            (false, true) => it.inherited * CHUNK,
         };
         most.min(it.copies * CHUNK)
     }
 
+    /// correction.bpf.h faults_tell().
+    fn faults_tell(&self, world: &World, space: SpaceId) -> bool {
+        let it = &world.spaces[space];
+        let is_surveyed =
+            self.records[space].duplicate.is_some() && self.is_corrected(it.account, world.now_ms);
+        it.has_forked || !is_surveyed
+    }
+
     /// copy_on_write.bpf.c count_copies(): of who is in no survey the page faults tell.
-    pub(crate) fn copied(&mut self, space: SpaceId, account: usize, pages: i64, now: u32) {
+    pub(crate) fn copied(
+        &mut self,
+        world: &World,
+        space: SpaceId,
+        account: usize,
+        pages: i64,
+        now: u32,
+    ) {
         let it = self.records[space];
+        if !self.faults_tell(world, space) {
+            self.accounts[account].grown += pages;
+        }
         let is_surveyed = self.surveys.iter().any(|it| it.account == account);
         if it.duplicate.is_some() || it.is_born || is_surveyed {
             self.give_up(space, account, pages, now);
@@ -69,7 +90,9 @@ impl<R: Rules> Ledger<R> {
             (false, None) => it.inherited * CHUNK,
         };
         let pages = pages.min(most);
-        let left = pages - self.lose(space, account, pages, world.now_ms);
+        let told = self.lose(space, account, pages, world.now_ms);
+        self.accounts[account].ended += told;
+        let left = pages - told;
         if it.has_forked {
             return self.end_doubles(account, left);
         }

@@ -12,6 +12,7 @@ impl<R: Rules> Ledger<R> {
         let it = &mut self.accounts[account];
         doubt.sure_pages -= it.unmapped;
         doubt.asked_pages = it.asked_pages;
+        doubt.grown_pages += it.grown;
         if R::IS_FORMER {
             // Of the growth that ends a wait nothing is modelled: the former rules are shown to fail without it.
             let pages =
@@ -121,6 +122,7 @@ impl<R: Rules> Ledger<R> {
                 continue;
             }
             let duplicate = world.duplicate(space);
+            self.accounts[survey.account].grown += self.copies(world, space);
             world.spaces[space].has_forked = false;
             world.spaces[space].copies = 0;
             let record = self.record(space);
@@ -134,6 +136,7 @@ impl<R: Rules> Ledger<R> {
         let doubles: i64 = born.map(|it| (it.inherited - it.copies).max(0)).sum();
         let it = &mut self.accounts[survey.account];
         it.correction = correction;
+        it.ended = 0;
         it.correction_until_ms = now + R::lifetime(it.survey_ms);
         it.asked_ms = 0;
         it.no_survey_before_ms = 0;

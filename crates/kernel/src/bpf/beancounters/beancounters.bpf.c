@@ -167,7 +167,7 @@ int BPF_PROG(bill_setuid, struct cred *new, const struct cred *old, int flags, i
 	struct task_struct *task = me();
 	__u32 uid = 0;
 
-	if (ret || !state || !known || is_guardian(state, task) || !uid_of_cred(new, &uid) || !uid)
+	if (ret || !state || !known || is_bursard(state, task) || !uid_of_cred(new, &uid) || !uid)
 		return ret;
 	if (state->entered && membership_of(task))	/* whoever it becomes, its account pays */
 		return ret;

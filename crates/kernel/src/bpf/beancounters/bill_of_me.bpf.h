@@ -107,7 +107,7 @@ static __always_inline bool is_plain_user(struct ledger_state *state, struct tas
 {
 	__u32 tgid = task->tgid;
 
-	return !(task->flags & PF_KTHREAD) && tgid != 1 && tgid != state->guardian_tgid && cred->user_ns &&
+	return !(task->flags & PF_KTHREAD) && tgid != 1 && tgid != state->bursard_tgid && cred->user_ns &&
 	       cred->user_ns->level <= 0;
 }
 

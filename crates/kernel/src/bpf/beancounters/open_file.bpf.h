@@ -18,7 +18,7 @@ static __noinline __u32 slot_of_file(struct file *file, struct task_struct *task
 	__u32 uid = 0;
 
 	if (!file || !state || !task || (task->flags & PF_KTHREAD) ||
-	    is_guardian(state, task) || !uid_of_cred(file->f_cred, &uid))
+	    is_bursard(state, task) || !uid_of_cred(file->f_cred, &uid))
 		return NOBODY;
 	if (state->entered || state->exempts_cgroups) {
 		if (payer_of_owner(state, task, &holder) != OWNER_FOUND)

@@ -205,6 +205,7 @@ struct account {
 	__s64 held_pages __attribute__((aligned(64)));
 	__s64 dying_pages;	/* of the dying, credited: not in held */
 	__s64 collapsed_pages;	/* sum of its records' */
+	__s64 grown_pages;	/* more was booked, or copied, since it was last within its limit; forks add nothing */
 
 	/* written by the gate */
 	__s64 committed_pages;	/* of its records and of children being made; where counts_commitment() */
@@ -255,7 +256,7 @@ struct account {
 	__s64 born_forked_pages; /* the same by forks since the survey under way has begun */
 	__u64 survey_ns;	/* how long the last one took */
 	__s64 born_lost_pages;	/* given up, since the survey began, by processes younger than it, and by those that have ended */
-	__s64 ended_pages;	/* taken off the correction in force because they ended while it was sought */
+	__s64 ended_pages;	/* taken off the correction in force for who has ended since it was begun to be sought: in doubt */
 	__u64 lazyfree_pages;	/* the machine's, as of the beginning of the last survey that has ended */
 	__u64 lazyfree_begun_pages; /* and of the one under way */
 	__s64 worn_pages;	/* copied since the survey, nobody knows whose: in doubt */
@@ -403,7 +404,7 @@ struct ledger_state {
 	__u32 account_high_water;
 	__u32 kills_wanted;	/* victims marked whose signal could not be sent */
 	__u32 timer_running;
-	__u32 guardian_tgid;	/* bursard, never a victim: is_guardian(); when it is dead its number is another's */
+	__u32 bursard_tgid;	/* bursard, never a victim: is_bursard(); when it is dead its number is another's */
 	__u32 entered;		/* somebody has entered an account: memberships are looked at */
 	__u32 uid_min;		/* `default` starts here */
 	__u32 raised_adj;	/* oom_score_adj of processes with a limit (S1 3.4); 0: left alone */
@@ -418,7 +419,7 @@ struct ledger_state {
 	__u64 undefended_ns;	/* when it was told */
 	__u64 short_below_pages; /* of the whole machine; 0: nobody wants to know */
 	__u64 deaths_from_pages; /* deaths of so much are told of; 0: nobody wants to know */
-	__u64 guardian_start_ns; /* when bursard began, CLOCK_BOOTTIME */
+	__u64 bursard_start_ns; /* when bursard began, CLOCK_BOOTTIME */
 	__u64 answering_mm;	/* of who is there to be asked for surveys; 0: nobody */
 	__u64 last_retry_ns;
 	__u64 killer_asked_ns;	/* when run_oom_killer was asked for; 0: it has begun since */

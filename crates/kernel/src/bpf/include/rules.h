@@ -233,6 +233,7 @@ struct doubt {
 	__s64 held_pages;	/* the sum of resident sets */
 	__s64 largest_pages;	/* of one process: so much is there in any case */
 	__s64 asked_pages;	/* what was certain when the limit was crossed, and what was free then; 0: it was not */
+	__s64 grown_pages;	/* since it was last within the limit, at most: it holds no more than both */
 	__s64 wait_at_most_pages; /* out: a level */
 	__s64 at_most_pages;	/* out: no more is held, whatever is shared: forks' doubles are certain */
 };
@@ -250,7 +251,7 @@ enum wait {
 RULE int wait_for_survey(struct doubt *doubt)
 {
 	__s64 pages = doubt->soft_pages + doubt->hard_pages, at_most = doubt->held_pages - doubt->largest_pages;
-	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most = limit >> SURVEY_SHIFT;
+	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most = limit >> SURVEY_SHIFT, left;
 
 	if (pages > at_most)
 		pages = at_most;
@@ -276,8 +277,12 @@ RULE int wait_for_survey(struct doubt *doubt)
 		if (doubt->at_most_pages < limit)
 			doubt->asked_pages += limit - doubt->at_most_pages;
 	}
-	doubt->wait_at_most_pages = doubt->level_pages + doubt->asked_pages + most - certain;
-	return certain - doubt->asked_pages > most ? WAIT_BUT_GROWERS : WAIT_FOR_SURVEY;
+	/* What is certain is a difference of estimates, which children that come and end move. */
+	left = doubt->asked_pages + most - certain;
+	if (left < most - doubt->grown_pages)
+		left = most - doubt->grown_pages;
+	doubt->wait_at_most_pages = doubt->level_pages + left;
+	return left < 0 ? WAIT_BUT_GROWERS : WAIT_FOR_SURVEY;
 }
 
 /* Whether a process of a spared program goes after others that hold a sixteenth of the limit: while it holds less than a

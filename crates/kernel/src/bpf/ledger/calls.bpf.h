@@ -163,6 +163,7 @@ static __always_inline int open_for(struct open_account_args *args)
 	account->asked_ns = 0;
 	account->asked_pages = 0;
 	account->unmapped_in_doubt_pages = 0;
+	account->grown_pages = 0;
 	account->forked_pages = 0;
 	account->doubt_pages = 0;
 	account->doubted_pages = 0;
@@ -219,6 +220,16 @@ static __always_inline void begin_anew(struct ledger_state *state, struct accoun
 	account->forgone_pages = 0;
 }
 
+/* Who is over bounds that begin has been within them never: all that he holds he may have grown by. */
+static __always_inline void begin_bounds(struct account *account)
+{
+	__s64 total = total_pages(account);
+
+	account->unbounded_until_ms = unbounded_until(total, account->limit_pages, page_shift, now_ms());
+	if (total > account->limit_pages)
+		account->grown_pages = ALL_PAGES;
+}
+
 /* S1's set_mm_limit. The bounds of an open account, all at once as far as a reader can tell: the
  * limit goes last when it falls and first when it rises would matter to nobody, since each event
  * compares them one by one. */
@@ -248,7 +259,7 @@ static __always_inline int store_bounds(struct set_limit_args *args)
 	account->notice_pages = args->notice_pages;
 	account->barrier_pages = args->barrier_pages;
 	account->limit_pages = args->limit_pages;
-	account->unbounded_until_ms = unbounded_until(total_pages(account), args->limit_pages, page_shift, now_ms());
+	begin_bounds(account);
 	if (!observes)
 		__sync_fetch_and_and(&account->flags, ~ACCOUNT_OBSERVED);
 	begin_anew(state, account, args->slot);
@@ -265,8 +276,7 @@ static __always_inline long take_charge(__u32 slot, void *unused)
 
 	if (!account)
 		return 1;
-	account->unbounded_until_ms =
-		unbounded_until(total_pages(account), account->limit_pages, page_shift, now_ms());
+	begin_bounds(account);
 	__sync_fetch_and_and(&account->flags, ~ACCOUNT_PAUSED);
 	return 0;
 }
@@ -300,10 +310,10 @@ static __always_inline int store_configuration(struct configure_args *args)
 
 	if (!state)
 		return -22;
-	if (state->guardian_start_ns != me->group_leader->start_boottime)
+	if (state->bursard_start_ns != me->group_leader->start_boottime)
 		LOOP(forget_bursard, NULL);
-	state->guardian_tgid = me->tgid;
-	state->guardian_start_ns = me->group_leader->start_boottime;
+	state->bursard_tgid = me->tgid;
+	state->bursard_start_ns = me->group_leader->start_boottime;
 	state->uid_min = args->uid_min;
 	state->raised_adj = args->raised_adj;
 	state->exempts_cgroups = args->exempts_cgroups;

@@ -58,6 +58,7 @@ static __always_inline void begin_fork(struct mm_record *parent, struct account 
 	__s64 copied = copied_pages(parent, is_corrected(account, bpf_ktime_get_ns()), owner);
 
 	end_doubles(account, copied);
+	note_growth(account, copied);
 	parent->inherited_pages -= copied < parent->inherited_pages ? copied : parent->inherited_pages;
 	parent->fault_base = small(faults_of(owner));
 	parent->grown_events = 0;
@@ -84,6 +85,7 @@ static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, 
 	pages = small(private_pages(record));
 	if (pages > record->inherited_pages) {
 		__sync_fetch_and_add(&account->forked_pages, pages - record->inherited_pages);
+		note_growth(account, record->inherited_pages - pages);
 		if (record->flags & RECORD_BORN)
 			__sync_fetch_and_add(&account->born_forked_pages, pages - record->inherited_pages);
 	}
@@ -110,6 +112,9 @@ static __always_inline void note_change(struct mm_record *record, struct account
 {
 	__s64 pages = recorded_pages(record) - before;
 
+	/* Booking tells of the living, but not of the dying: with their credit what the living share comes back. */
+	if (pages > 0 && record->state == MM_DYING)
+		note_growth(account, pages);
 	if (own_mm() == (__u64)mm) {
 		note_inherited(record);
 		if (pages > 0)

@@ -17,6 +17,7 @@
  * Absent:  other machines than x86 and arm64; and what a process of another account copies: the next survey finds it.
  */
 #include "react.bpf.h"
+#include "descriptor.bpf.h"
 
 #if defined(__TARGET_ARCH_arm64)
 /* arch/arm64/include/asm/esr.h: a write (ESR_ELx_WNR) that is no upkeep of a cache (ESR_ELx_CM), refused for the page's
@@ -48,21 +49,16 @@ enum writes {
 /* By a descriptor of the running process. Who shares its table may have put another file there since the call began. */
 static __noinline int writes_by_descriptor(__u32 fd)
 {
-	__u64 me = (__u64)bpf_get_current_task(), all, table, files, file = 0, inode, magic;
+	__u64 file = far_own_file(fd), inode, files, magic;
 
-	all = (__u64)FAR_READ(me, struct task_struct, files);
-	table = (__u64)FAR_READ(all, struct files_struct, fdt);
-	if (!table || fd >= FAR_READ(table, struct fdtable, max_fds))
-		return WRITES_PERHAPS;
-	files = (__u64)FAR_READ(table, struct fdtable, fd);
-	bpf_probe_read_kernel(&file, sizeof(file), (void *)(files + (__u64)fd * sizeof(file)));
 	inode = file ? (__u64)FAR_READ(file, struct file, f_inode) : 0;
 	if (!inode)
 		return WRITES_PERHAPS;
 	magic = FAR_READ(FAR_READ(inode, struct inode, i_sb), struct super_block, s_magic);
 	if (magic == PROC_SUPER_MAGIC)
 		return WRITES_OTHERS;
-	if ((magic == TMPFS_MAGIC || magic == RAMFS_MAGIC) && FAR_READ(all, struct files_struct, count.counter) == 1)
+	files = (__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, files);
+	if ((magic == TMPFS_MAGIC || magic == RAMFS_MAGIC) && FAR_READ(files, struct files_struct, count.counter) == 1)
 		return WRITES_FILE;
 	return WRITES_PERHAPS;
 }
@@ -282,6 +278,7 @@ int BPF_PROG(on_collapse, struct mm_struct *mm, int isolated, int status)
 	account = record ? account_at(record->account) : NULL;
 	if (!account || (!record->shared_pages && !is_surveyed_now(account)))
 		return 0;
+	note_growth(account, 1LL << (page_shift - ENTRY_SHIFT));
 	give_up(record, account, 1LL << (page_shift - ENTRY_SHIFT));
 	return 0;
 }

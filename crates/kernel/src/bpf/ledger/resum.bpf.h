@@ -30,7 +30,7 @@ enum {
 	BIRTH_NS = 1000000000,
 	/* Of more records than these a re-sum reads a share anew, and sums up the others as they are;
 	 * those of accounts near a bound are always read. */
-	AUDIT_AT_ONCE = 128,
+	RESUMMED_AT_ONCE = 128,
 	MOST_SHARES = 16,
 	RENEW_EVERY = 16,	/* of its turns one at which a record's CPUs are looked for anew */
 	KILLS_AT_ONCE = 8,	/* in an account whose patience has ended, each interval */
@@ -452,7 +452,7 @@ LOOP_BODY(resum_account, struct resum *, accounts_made())
 static __always_inline void resum_records(struct ledger_state *state, struct resum *resum, bool all)
 {
 	resum->ticket = __sync_fetch_and_add(&state->ticket, 1) + 1;
-	resum->shares = all ? 1 : 1 + state->mm_high_water / AUDIT_AT_ONCE;
+	resum->shares = all ? 1 : 1 + state->mm_high_water / RESUMMED_AT_ONCE;
 	if (resum->shares > MOST_SHARES)
 		resum->shares = MOST_SHARES;
 	resum->share = resum->ticket % resum->shares;

@@ -10,6 +10,7 @@
 #define BURSAR_SPARED_BPF_H
 
 #include "record.bpf.h"
+#include "descriptor.bpf.h"
 
 static __always_inline bool is_spared(const struct mm_record *record)
 {
@@ -34,16 +35,11 @@ static __always_inline int note_exec(void)
 /* What records say of who executes a file of the caller's. */
 static __always_inline int identify(struct identify_args *args)
 {
-	__u64 me = (__u64)bpf_get_current_task(), table, files, file = 0;
+	__u64 file = far_own_file((__u32)args->fd);
 	struct program program = {};
 
-	table = (__u64)FAR_READ(FAR_READ(me, struct task_struct, files), struct files_struct, fdt);
-	if (!table || args->fd < 0 || (__u32)args->fd >= FAR_READ(table, struct fdtable, max_fds))
-		return -9; /* EBADF */
-	files = (__u64)FAR_READ(table, struct fdtable, fd);
-	bpf_probe_read_kernel(&file, sizeof(file), (void *)(files + args->fd * sizeof(file)));
 	if (!file)
-		return -9;
+		return -9; /* EBADF */
 	identify_inode(&program, number_of(FAR_READ(file, struct file, f_inode)));
 	args->program = program;
 	return 0;

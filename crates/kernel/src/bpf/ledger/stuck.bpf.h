@@ -26,7 +26,11 @@ static __always_inline __s64 decide_above(const struct account *account)
 /* Files are believed when counted twice: what a process has kept may be on its way out with it. */
 static __always_inline void set_unmapped(struct account *account, __s64 unmapped, __s64 sure)
 {
-	account->sure_pages = sure < unmapped ? sure : unmapped;
+	if (sure > unmapped)
+		sure = unmapped;
+	if (sure > account->sure_pages)
+		note_growth(account, sure - account->sure_pages);
+	account->sure_pages = sure;
 	account->stuck_pages =
 		account->staying_pages < account->sure_pages ? account->staying_pages : account->sure_pages;
 	account->unmapped_pages = unmapped;

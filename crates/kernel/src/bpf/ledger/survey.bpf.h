@@ -113,7 +113,8 @@ struct reckoning {
 	__u32 slot;
 	__u32 first;
 	__u32 count;
-	__u32 pad;
+	__u32 is_corrected;	/* what the last survey found is in force */
+	__s64 copied_pages;
 	__s64 duplicate_pages;
 	__s64 duplicate_shmem_pages;
 	__s64 lost_pages;
@@ -165,6 +166,10 @@ static __always_inline long reckon_one(__u32 index, struct reckoning *reckoning)
 	record->lost_pages = lost;
 	record->duplicate_pages = small(duplicate);
 	record->known_shmem_pages = small(sharer->shmem_pages);
+	/* Its faults tell no more of what it has copied so far. */
+	if (!(record->flags & RECORD_FORKS))
+		reckoning->copied_pages += copied_pages(record, reckoning->is_corrected,
+							(__u64)FAR_READ(sharer->mm, struct mm_struct, owner));
 	/* what was inherited and is not shared any more will not be again */
 	if (!(record->flags & RECORD_GREW) || (__s64)record->inherited_pages > shared)
 		record->inherited_pages = small(shared);
@@ -196,7 +201,9 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	if (account->surveying_ns != args->began_ns)
 		return -116; /* ESTALE */
 	before = *(volatile __s64 *)&account->correction_pages;
+	reckoning.is_corrected = is_corrected(account, now);
 	LOOP(reckon_one, &reckoning);
+	note_growth(account, reckoning.copied_pages);
 	account->surveying_ns = 0;
 	ended = *(volatile __s64 *)&account->born_lost_pages;
 	correction = reckoning.duplicate_pages - reckoning.lost_pages - ended;

@@ -49,8 +49,8 @@ static __always_inline bool has_grace(struct account *account, const struct walk
  *
  * While the answer is awaited, only growth that cannot be shared counts: what the account's processes have faulted in,
  * copies among it, and what they have unmapped, which may have been the other user of a page in doubt. When it exceeds
- * a quarter of the limit and what was certainly free of the limit when that was crossed, the next process that grows is
- * killed: the end of the largest might free nothing. So the account is within a quarter above its limit at all times,
+ * a quarter of the limit and what was certainly free of the limit when that was crossed, and so much has really been
+ * booked or copied since, the next process that grows is killed: the end of the largest might free nothing. So the account is within a quarter above its limit at all times,
  * however long it waits. Growth without page faults (another process writes into one that is in no survey yet) is
  * bounded by time: where no scan begins in time, one process is killed by the plain sum, and the next one after another
  * question.
@@ -90,6 +90,7 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	doubt->held_pages = account->held_pages - walk->forgone;
 	doubt->largest_pages = walk->largest;
 	doubt->asked_pages = account->asked_pages;
+	doubt->grown_pages = *(volatile __s64 *)&account->grown_pages + walk->copied + unrecorded_pages(account);
 	wait = wait_for_survey(doubt);
 	if (wait == WAIT_NOT)
 		return WAIT_NOT;

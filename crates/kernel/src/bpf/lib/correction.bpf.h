@@ -65,6 +65,12 @@ static __always_inline void take_off_forked(struct account *account, __s64 pages
 		__sync_fetch_and_add(&account->forked_pages, before > 0 ? pages - before : pages);
 }
 
+/* What an account holds more than when it was last within its limit. Forks take off what booking adds (note_fork()). */
+static __always_inline void note_growth(struct account *account, __s64 pages)
+{
+	__sync_fetch_and_add(&account->grown_pages, pages);
+}
+
 /* Each mapping that goes, and each copy, undoes one double at most: that of a fork, where the correction has not sunk by
  * it; and then it may be the other user's of a page in doubt that is gone. */
 static __always_inline void end_doubles(struct account *account, __s64 pages)
@@ -106,11 +112,13 @@ static __always_inline __s64 lose(struct mm_record *record, struct account *acco
 {
 	__s64 shared = *(volatile __s64 *)&record->shared_pages, was;
 
-	if (shared == ALL_PAGES)
-		return lose_of_born(record, account, pages);
 	if (!shared && !is_surveyed_now(account))
 		return 0;
-	__sync_fetch_and_add(&record->given_up_pages, pages);
+	/* Whom the survey under way has listed, whatever the one before knew of him. */
+	if (shared != ALL_PAGES || (is_surveyed_now(account) && !(record->flags & RECORD_BORN)))
+		__sync_fetch_and_add(&record->given_up_pages, pages);
+	if (shared == ALL_PAGES)
+		return lose_of_born(record, account, pages);
 	if (!shared)
 		return 0;
 	was = __sync_fetch_and_add(&record->lost_pages, pages);
@@ -141,14 +149,18 @@ static __always_inline __s64 shared_at_most(const struct mm_record *record)
 }
 
 /* It dies, ends, or goes to another account. Its own doubt goes with it: of who has forked nobody no page in doubt is
- * somebody else's. */
+ * somebody else's. What is taken off the correction is the most that was found for it; of many that end it is far less:
+ * that is in doubt until the next survey. */
 static __always_inline void leave(struct mm_record *record, struct account *account, __s64 pages)
 {
-	__s64 most = shared_at_most(record);
+	__s64 most = shared_at_most(record), told;
 
 	if (pages > most)
 		pages = most;
-	pages -= lose(record, account, pages);
+	told = lose(record, account, pages);
+	if (told)
+		__sync_fetch_and_add(&account->ended_pages, told);
+	pages -= told;
 	if (record->flags & RECORD_FORKED)
 		end_doubles(account, pages);
 	else if (pages > 0 && !(record->flags & RECORD_SURVEYED))
@@ -159,6 +171,7 @@ static __always_inline void leave(struct mm_record *record, struct account *acco
 static __always_inline void wear(struct account *account, __s64 pages)
 {
 	__sync_fetch_and_add(&account->worn_pages, pages);
+	note_growth(account, pages);
 	end_doubles(account, pages - sink(account, pages));
 	if (is_surveyed_now(account))
 		__sync_fetch_and_add(&account->born_lost_pages, pages);
@@ -325,6 +338,8 @@ static __always_inline __s64 unmapped_pages(const struct account *account, __s64
 /* It is within its limit, whatever is counted twice: nothing over it has to be doubted any more. */
 static __always_inline void doubt_ends(struct account *account)
 {
+	if (account->grown_pages)
+		account->grown_pages = 0;
 	if (account->over_ns) {
 		account->over_ns = 0;
 		account->unmapped_in_doubt_pages = 0;
@@ -408,6 +423,7 @@ static __always_inline void note_copies(struct mm_record *record, struct account
 	__s64 before = *(volatile __s64 *)&record->given_up_pages, told = lose(record, account, pages);
 
 	if (!by_owner || !faults_tell(record, is_corrected(account, bpf_ktime_get_ns()))) {
+		note_growth(account, pages);
 		if (pages > told)
 			end_doubles(account, pages - told);
 	} else if (!(record->flags & RECORD_FORKED) && record->given_up_pages > before) {

@@ -112,31 +112,31 @@ static __always_inline bool payer_of_far_task(__u64 owner, struct payer *payer)
 }
 
 /* bursard, and not who has got its number since it died. */
-static __always_inline bool is_guardian(struct ledger_state *state, struct task_struct *task)
+static __always_inline bool is_bursard(struct ledger_state *state, struct task_struct *task)
 {
-	return (__u32)task->tgid == state->guardian_tgid &&
-	       task->group_leader->start_boottime == state->guardian_start_ns;
+	return (__u32)task->tgid == state->bursard_tgid &&
+	       task->group_leader->start_boottime == state->bursard_start_ns;
 }
 
 /* The same of a task at a remembered address; its process's number is known. */
-static __always_inline bool is_far_guardian(struct ledger_state *state, __u64 task, __u32 tgid)
+static __always_inline bool is_far_bursard(struct ledger_state *state, __u64 task, __u32 tgid)
 {
-	if (tgid != state->guardian_tgid)
+	if (tgid != state->bursard_tgid)
 		return false;
 	return FAR_READ(FAR_READ(task, struct task_struct, group_leader), struct task_struct, start_boottime) ==
-	       state->guardian_start_ns;
+	       state->bursard_start_ns;
 }
 
 /* Whom nothing is ever refused, whatever account he is in: kernel threads, init, bursard. */
 static __always_inline bool is_beyond_refusal(struct ledger_state *state, struct task_struct *task)
 {
-	return (task->flags & PF_KTHREAD) || task->tgid == 1 || is_guardian(state, task);
+	return (task->flags & PF_KTHREAD) || task->tgid == 1 || is_bursard(state, task);
 }
 
 /* Never a victim. */
 static __always_inline bool is_protected(struct ledger_state *state, __u64 owner, __u32 pid, int adj)
 {
-	return pid == 1 || adj <= OOM_SCORE_ADJ_MIN || is_far_guardian(state, owner, pid) ||
+	return pid == 1 || adj <= OOM_SCORE_ADJ_MIN || is_far_bursard(state, owner, pid) ||
 	       (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD);
 }
 

@@ -82,6 +82,8 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 	if (record->flags & RECORD_NEW)
 		count_late(record, account, living);
 	was = take_from_others(__sync_lock_test_and_set(&record->booked, booked_on(slot, living)), slot, false);
+	if (living > was && record->state != MM_DYING)
+		note_growth(account, living - was);
 	if (living < was)
 		note_less(record, slot, was - living);
 	return __sync_fetch_and_add(&account->held_pages, living - was) + living - was;

@@ -15,6 +15,7 @@
  */
 #include "deferred.bpf.h"
 #include "tmpfs_count.bpf.h"
+#include "descriptor.bpf.h"
 
 enum {
 	MOST_FILES = 1 << 22,	/* met in bursard's own time */
@@ -180,15 +181,10 @@ SEC("syscall")
 int start_files(struct count_files_args *args)
 {
 	struct ledger_state *state = ledger_state();
-	struct task_struct *me = bpf_get_current_task_btf();
-	__u64 table, file = 0, sb, type, next, *at = &next;
+	__u64 file = far_own_file((__u32)args->fd), sb, type, next, *at = &next;
 
 	if (!state)
 		return -22;
-	table = (__u64)FAR_READ(FAR_READ(me, struct task_struct, files), struct files_struct, fdt);
-	bpf_probe_read_kernel(&file, sizeof(file),
-			      (void *)((__u64)FAR_READ(table, struct fdtable, fd) +
-				       (__u32)args->fd * sizeof(file)));
 	sb = (__u64)FAR_READ(FAR_READ(file, struct file, f_inode), struct inode, i_sb);
 	type = (__u64)FAR_READ(sb, struct super_block, s_type);
 	if (!file || !type)
