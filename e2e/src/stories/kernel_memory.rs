@@ -9,6 +9,7 @@ use bursar_model::{Bean, EventKind, Resource, namespace_bytes};
 
 use super::beancounters::{answers, bill_of, flooder, limit, world};
 use super::growers::grower;
+use super::machine::kernel_log;
 use crate::cgroup::Cgroup;
 use crate::hog::Hog;
 use crate::runner::{Place, Story};
@@ -25,6 +26,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "kernel_memory_is_held_at_its_barrier",
         place: Place::Guest,
         tell: held_at_barrier,
+    },
+    Story {
+        name: "kernel_memory_refuses_a_network_namespace_before_others_begin_theirs",
+        place: Place::Guest,
+        tell: refused_at_once,
     },
     Story {
         name: "kernel_memory_is_held_without_bursard",
@@ -226,6 +232,40 @@ fn held_at_barrier(binaries: &Binaries) -> Result<()> {
     // Without a limit nothing is refused, and nothing is left attached.
     limit(&world, &ALICE.to_string(), "kmemsize=unlimited")?;
     until_granted(binaries, most + most / 4)
+}
+
+/// Many who race at the edge: whoever is refused is refused at the namespace's first socket. At a later one the kernel
+/// says so of its audit, and panics where `auditctl -f 2` has it do that.
+fn refused_at_once(binaries: &Binaries) -> Result<()> {
+    const PROGRAMS: usize = 8;
+    const ROUNDS: u32 = 5;
+    let world = world(binaries, "kmem-at-once")?;
+    limit(&world, &ALICE.to_string(), "kmemsize=4M")?;
+    for _ in 0..ROUNDS {
+        let steps = format!("uid={ALICE} userns say=begun wait net=100 say=ready wait");
+        let mut programs = Vec::new();
+        for _ in 0..PROGRAMS {
+            let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+            program.hear("begun")?;
+            programs.push(program);
+        }
+        for program in &mut programs {
+            program.go_on()?;
+        }
+        for program in &mut programs {
+            got(&program.next_line()?, &["ENOMEM", "EPERM"])?;
+            program.hear_within("ready", LONG)?;
+        }
+        drop(programs);
+        until_granted(binaries, 2)?;
+    }
+    ensure!(row(&world)?.failcnt > 0, "nothing was refused");
+    let log = kernel_log()?;
+    let of_audit = log
+        .iter()
+        .find(|line| line.contains("netlink socket in namespace"));
+    ensure!(of_audit.is_none(), "{of_audit:?}");
+    Ok(())
 }
 
 fn held_without_bursard(binaries: &Binaries) -> Result<()> {

@@ -135,7 +135,7 @@ fn run_out(binaries: &Binaries) -> Result<bool> {
 }
 
 /// The lines of dmesg.
-fn kernel_log() -> Result<Vec<String>> {
+pub(super) fn kernel_log() -> Result<Vec<String>> {
     let log = Command::new("dmesg")
         .output()
         .context("read the kernel's log")?

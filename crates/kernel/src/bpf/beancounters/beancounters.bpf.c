@@ -116,10 +116,12 @@ static __always_inline __u32 row_of_socket(struct sock *sk)
 }
 
 /* A network namespace that has been counted begins with the kernel's own netlink sockets: so none passes the
- * barrier of kmemsize, however many are asked for at once. */
-static __noinline int may_make_kernel_socket(int family)
+ * barrier of kmemsize, however many are asked for at once. Only the first of them is asked about, rtnetlink's, which is
+ * registered before all others (core_initcall): others do more than fail. audit_net_init() ends in audit_panic(), where
+ * another thread has taken what was left in between. */
+static __noinline int may_make_kernel_socket(int family, int protocol)
 {
-	return family != AF_NETLINK ||
+	return family != AF_NETLINK || protocol != NETLINK_ROUTE ||
 	       may_take_kernel_memory(namespace_bytes[UCOUNT_NET_NAMESPACES], COUNTED_ALREADY, false);
 }
 
@@ -141,7 +143,7 @@ int BPF_PROG(bill_socket, struct socket *socket, int family, int type, int proto
 	if (ret || !known)
 		return ret;
 	if (kern)
-		return may_make_kernel_socket(family) ? 0 : -ENOMEM;
+		return may_make_kernel_socket(family, protocol) ? 0 : -ENOMEM;
 	bill = bill_of_me(known, 1U << BILL_NUMTCPSOCK | 1U << BILL_NUMOTHERSOCK | 1U << BILL_KMEMSIZE, &slot);
 	if (!bill)
 		return 0;
