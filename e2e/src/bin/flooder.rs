@@ -18,6 +18,7 @@
 //! | `connect=N` | TCP connections to ourselves, both ends |
 //! | `send=BYTES` | so much queued in a local socket that nobody reads |
 //! | `fill_stream=N`, `fill_dgram=N` | pairs of local sockets, each filled until it is refused |
+//! | `fill_mmsg=N` | pairs of local datagram sockets, each filled by sendmmsg(2) to one name, the first message of a byte |
 //! | `fill_tcp=N` | TCP connections, both ends of each filled |
 //! | `tcp_byte=N` | a byte for each of N fresh TCP connections that poll(2) calls writable |
 //! | `transfers=N` | N TCP connections at once, a reader that comes late, every byte compared; prints how many were right |
@@ -534,6 +535,7 @@ fn main() {
             "fill_stream" | "fill_dgram" => ask(&step, number, || {
                 buffers::fill_pair(&mut kept.files, what == "fill_stream")
             }),
+            "fill_mmsg" => ask(&step, number, || buffers::fill_by_many(&mut kept.files)),
             "fill_tcp" => ask(&step, number, || buffers::fill_tcp(&mut kept.files)),
             "tcp_byte" => ask(&step, number, || tcp::send_byte(&mut kept.files)),
             "transfers" => match tcp::transfers(number) {

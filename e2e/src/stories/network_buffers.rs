@@ -39,6 +39,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: held_without_bursard,
     },
     Story {
+        name: "network_buffers_filled_by_sendmmsg_are_held",
+        place: Place::Guest,
+        tell: many_at_once,
+    },
+    Story {
         name: "network_buffers_that_were_there_before_the_limit_count",
         place: Place::Guest,
         tell: there_before,
@@ -305,6 +310,34 @@ fn held_without_bursard(binaries: &Binaries) -> Result<()> {
     let failcnt = row(&world, Resource::Othersockbuf)?.failcnt;
     ensure!(failcnt > 0, "nothing was refused");
     until_nothing_is_held(&world)
+}
+
+/// Of messages that name one receiver the kernel asks about the first alone where it sends.
+fn many_at_once(binaries: &Binaries) -> Result<()> {
+    let world = world(binaries, "buffers-many")?;
+    limit(&world, &ALICE.to_string(), BOUNDS)?;
+    let steps = format!("uid={ALICE} fill_mmsg=200 buffers say=ready wait drop say=gone wait");
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    let filled = program.next_line()?;
+    let (sent, _) = numbers(&program.next_line()?, "buffers:")?;
+    program.hear("ready")?;
+    println!("        {}, {sent} bytes", filled.trim_end());
+    ensure!(
+        (BARRIER * 3 / 4..=BARRIER + SLACK).contains(&sent),
+        "{sent} bytes at a barrier of {BARRIER}"
+    );
+    let row = row(&world, Resource::Othersockbuf)?;
+    ensure!(row.failcnt > 0 && row.held == Some(sent), "{row:?}, {sent}");
+    // Others are let alone, and so is root.
+    for who in [format!("uid={BOB} "), String::new()] {
+        let said = answers(binaries, &format!("{who}fill_mmsg=60 buffers"))?;
+        let (sent, _) = numbers(said.last().context("an answer")?, "buffers:")?;
+        ensure!(sent > BARRIER, "{who}: {said:?}");
+    }
+    program.go_on()?;
+    program.hear("gone")?;
+    until_nothing_is_held(&world)?;
+    program.finish()
 }
 
 /// It is never refused, and nothing more is granted before it has gone.

@@ -42,6 +42,50 @@ pub(crate) fn fill_pair(kept: &mut Vec<i32>, is_stream: bool) -> Result<(), i32>
     filled.map_err(|error| errno(&error))
 }
 
+/// A pair of local datagram sockets, filled by sendmmsg(2): of messages that name the same receiver the kernel asks its
+/// security modules about the first one, which is small here.
+pub(crate) fn fill_by_many(kept: &mut Vec<i32>) -> Result<(), i32> {
+    let (from, to) = UnixDatagram::pair().map_err(|error| errno(&error))?;
+    let (from, to) = (from.into_raw_fd(), to.into_raw_fd());
+    kept.extend([from, to]);
+    // SAFETY: plain data, which may be all zeroes.
+    let mut name: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    name.sun_family = libc::AF_UNIX as u16;
+    let mut size = size_of::<libc::sa_family_t>() as libc::socklen_t;
+    // The kernel chooses a name for who gives none.
+    // SAFETY: a live local and its size.
+    let named = unsafe { libc::bind(to, (&raw const name).cast(), size) };
+    crate::or_errno(named)?;
+    size = size_of_val(&name) as libc::socklen_t;
+    // SAFETY: as above.
+    let asked = unsafe { libc::getsockname(to, (&raw mut name).cast(), &mut size) };
+    crate::or_errno(asked)?;
+    let mut pieces = [libc::iovec {
+        iov_base: PIECE.as_ptr().cast_mut().cast(),
+        iov_len: PIECE.len(),
+    }; PIECES];
+    pieces[0].iov_len = 1;
+    let mut messages = pieces.each_mut().map(|piece| {
+        // SAFETY: plain data, which may be all zeroes.
+        let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        message.msg_hdr.msg_name = (&raw mut name).cast();
+        message.msg_hdr.msg_namelen = size;
+        message.msg_hdr.msg_iov = piece;
+        message.msg_hdr.msg_iovlen = 1;
+        message
+    });
+    // SAFETY: live messages, whose parts live as long.
+    let sent = unsafe {
+        let number = messages.len() as libc::c_uint;
+        libc::sendmmsg(from, messages.as_mut_ptr(), number, libc::MSG_DONTWAIT)
+    };
+    // More than fits: what was not sent says no errno, and the next one would.
+    match crate::or_errno(sent)? as usize {
+        PIECES => Ok(()),
+        _ => Err(libc::EAGAIN),
+    }
+}
+
 /// A UDP socket on the loopback, which is sent more than it has room for.
 pub(crate) fn fill_udp(kept: &mut Vec<i32>) -> Result<(), i32> {
     let filled = UdpSocket::bind("127.0.0.1:0").and_then(|to| {

@@ -93,6 +93,26 @@ int BPF_PROG(buffers_sending, struct socket *socket, struct msghdr *message, int
 	return message->msg_flags & MSG_DONTWAIT ? -EAGAIN : -ENOBUFS;
 }
 
+/* sendmmsg(2) asks the hook above of the first of those messages only that name the same receiver (____sys_sendmsg()). Each
+ * datagram asks here, when what it takes is known and in the queue's sum. The receiver is locked, so nothing is counted
+ * anew. */
+static __noinline int may_have_sent(__u64 sk)
+{
+	struct socket_buffers *buffers = buffers_of(sk);
+
+	return !buffers || sender_is_roots() || may_hold(buffers, BILL_OTHERSOCKBUF, sending_now(sk), false);
+}
+
+SEC("?lsm/unix_may_send")
+int BPF_PROG(buffers_sent, struct socket *socket, struct socket *receiver, int ret)
+{
+	struct sock *sk = socket->sk;
+
+	if (ret || !sk || has_no_record(sk, facts()))
+		return ret;
+	return may_have_sent((__u64)sk) ? 0 : -EAGAIN;
+}
+
 /* --- dgramrcvbuf -------------------------------------------------------------------------------- */
 
 /* A packet of UDP, raw sockets, netlink and others; refused it is dropped, as where the socket's own bound is passed. */
