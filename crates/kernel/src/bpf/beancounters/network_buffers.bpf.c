@@ -51,12 +51,12 @@ int BPF_PROG(buffers_unix_accepted, struct sock *sk, struct sock *listener, stru
 	return ret;
 }
 
-/* As soon as it cannot be used any more; RCU frees those of UDP some time later. May be skipped. One of which packets are
- * under way stays until they are gone, and so does what is in its queues. */
+/* As soon as it cannot be used any more; RCU frees those of UDP some time later, and what is in their queues only then
+ * (udp_destruct_common()). May be skipped. One of which packets are under way or in its queues stays until they are gone. */
 SEC("?fentry/sk_common_release")
 int BPF_PROG(buffers_gone, struct sock *sk)
 {
-	if (!has_no_record(sk, facts()) && sending_now((__u64)sk) <= 0)
+	if (!has_no_record(sk, facts()) && sending_now((__u64)sk) <= 0 && receiving_now((__u64)sk) <= 0)
 		forget_socket((__u64)sk);
 	return 0;
 }
