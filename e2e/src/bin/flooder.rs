@@ -28,6 +28,7 @@
 //! | `tcp_segment` | a TCP connection to a listener that asked for larger segments; prints the size that they have |
 //! | `widen` | the loopback of our own network namespace, with buffers of 64 MiB; behind `net=1` |
 //! | `fill_udp=N` | UDP sockets, each sent more than it has room for |
+//! | `fill_errors=N` | UDP sockets, each with its own datagrams in its error queue: their times of sending, which it asked for |
 //! | `byte=N` | a byte for each of N fresh local sockets that poll(2) calls writable; waits for room |
 //! | `buffers` | nothing: prints what the kernel says that our sockets hold: sent, received |
 //! | `throughput=MILLISECONDS` | KiB a second through a local socket, datagrams a second over the loopback; each for so long |
@@ -557,6 +558,7 @@ fn main() {
             },
             "widen" => ask(&step, 1, tcp::widen),
             "fill_udp" => ask(&step, number, || buffers::fill_udp(&mut kept.files)),
+            "fill_errors" => ask(&step, number, || buffers::fill_errors(&mut kept.files)),
             "byte" => ask(&step, number, || buffers::send_byte(&mut kept.files)),
             "buffers" => {
                 let (sent, received) = buffers::held(&kept.files);

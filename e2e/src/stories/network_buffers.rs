@@ -44,6 +44,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: many_at_once,
     },
     Story {
+        name: "network_buffers_of_error_queues_are_held",
+        place: Place::Guest,
+        tell: error_queues,
+    },
+    Story {
         name: "network_buffers_that_were_there_before_the_limit_count",
         place: Place::Guest,
         tell: there_before,
@@ -337,6 +342,42 @@ fn many_at_once(binaries: &Binaries) -> Result<()> {
     program.go_on()?;
     program.hear("gone")?;
     until_nothing_is_held(&world)?;
+    program.finish()
+}
+
+/// What comes back to a sender passes no hook: who does not read it sends no more.
+fn error_queues(binaries: &Binaries) -> Result<()> {
+    const SOCKETS: u64 = 200;
+    /// Each has sent one message by then.
+    const MESSAGE: u64 = 17 << 10;
+    let world = world(binaries, "buffers-errors")?;
+    let steps = format!("uid={BOB} fill_errors={SOCKETS} buffers");
+    let said = answers(binaries, &steps)?;
+    let (_, without) = numbers(said.last().context("an answer")?, "buffers:")?;
+    ensure!(without > 3 * BARRIER, "not greedy: {said:?}");
+    limit(&world, &ALICE.to_string(), "dgramrcvbuf=8M")?;
+    let steps =
+        format!("uid={ALICE} fill_errors={SOCKETS} buffers say=ready wait drop say=gone wait");
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    let filled = program.next_line()?;
+    let (_, received) = numbers(&program.next_line()?, "buffers:")?;
+    program.hear("ready")?;
+    println!(
+        "        {}, {received} bytes; {without} without a limit",
+        filled.trim_end()
+    );
+    ensure!(
+        (BARRIER * 3 / 4..=BARRIER + SOCKETS * MESSAGE).contains(&received),
+        "{received} bytes at a barrier of {BARRIER}"
+    );
+    let full = row(&world, Resource::Dgramrcvbuf)?;
+    ensure!(full.failcnt > 0 && full.held == Some(received), "{full:?}");
+    program.go_on()?;
+    program.hear("gone")?;
+    until("nothing to be held", || {
+        let held = row(&world, Resource::Dgramrcvbuf)?.held;
+        Ok((held == Some(0)).then_some(()))
+    })?;
     program.finish()
 }
 

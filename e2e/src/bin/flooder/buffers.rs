@@ -97,6 +97,33 @@ pub(crate) fn fill_udp(kept: &mut Vec<i32>) -> Result<(), i32> {
     filled.map_err(|error| errno(&error))
 }
 
+/// A UDP socket that asks when its datagrams are sent: each comes back whole, into its error queue (SO_TIMESTAMPING). Nobody
+/// receives them.
+pub(crate) fn fill_errors(kept: &mut Vec<i32>) -> Result<(), i32> {
+    const NOWHERE: (&str, u16) = ("127.0.0.1", 9);
+    let asked = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    let filled = UdpSocket::bind("127.0.0.1:0").and_then(|from| {
+        let fd = from.as_raw_fd();
+        // SAFETY: a live local and its size.
+        let set = unsafe {
+            libc::setsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                libc::SO_TIMESTAMPING,
+                (&raw const asked).cast(),
+                size_of_val(&asked) as libc::socklen_t,
+            )
+        };
+        if set != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        let filled = fill(|| from.send_to(&PIECE, NOWHERE));
+        kept.push(from.into_raw_fd());
+        filled
+    });
+    filled.map_err(|error| errno(&error))
+}
+
 /// A connection over the loopback, both ends of which are full: what fits is far more than into other sockets, because
 /// the kernel lets its buffers grow.
 pub(crate) fn fill_tcp(kept: &mut Vec<i32>) -> Result<(), i32> {

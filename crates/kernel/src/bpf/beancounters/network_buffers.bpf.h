@@ -253,7 +253,13 @@ static __noinline int may_send(__u64 sk, __u32 size, __u32 slot)
 
 	if (!buffers && slot != NOBODY && record_socket(sk, slot, false))
 		buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
-	return !buffers || may_hold(buffers, BILL_OTHERSOCKBUF, sending_then(sk, size), true);
+	if (!buffers)
+		return 1;
+	/* What comes back to its error queue (SO_TIMESTAMPING) passes no filter: sock_queue_err_skb(). So who does not read that
+	 * sends no more. */
+	if (!may_hold(buffers, BILL_DGRAMRCVBUF, receiving_now(sk), true))
+		return 0;
+	return may_hold(buffers, BILL_OTHERSOCKBUF, sending_then(sk, size), true);
 }
 
 static __noinline int may_receive(__u64 sk, __u32 bytes)
