@@ -172,13 +172,13 @@ static long forget_buffer(struct bpf_map *map, __u64 *key, struct socket_buffers
 	if (buffers->slot != what->slot)
 		return 0;
 	if (what->row == BILL_DGRAMRCVBUF)
-		buffers->receiving = 0;
+		forget_booked(what->slot, &buffers->receiving);
 	else if (what->row == BILL_OTHERSOCKBUF)
-		buffers->sending = 0;
+		forget_booked(what->slot, &buffers->sending);
 	if (what->row != BILL_ROWS &&
 	    (row_in_force(what->slot, BILL_OTHERSOCKBUF) || row_in_force(what->slot, BILL_DGRAMRCVBUF)))
 		return 0;
-	if (!bpf_map_delete_elem(map, key))
+	if (!bpf_map_delete_elem(map, &sk))
 		note_socket(sk, what->slot, -1);
 	return 0;
 }

@@ -111,10 +111,10 @@ static long recount_socket(struct bpf_map *map, __u64 *key, struct socket_buffer
 
 	row = row_in_force(slot, BILL_OTHERSOCKBUF);
 	if (row)
-		book(row, &buffers->sending, sending_now(sk));
+		book_on_row(row, slot, &buffers->sending, sending_now(sk));
 	row = row_in_force(slot, BILL_DGRAMRCVBUF);
 	if (row)
-		book(row, &buffers->receiving, receiving_now(sk));
+		book_on_row(row, slot, &buffers->receiving, receiving_now(sk));
 	return 0;
 }
 
@@ -163,33 +163,33 @@ static __always_inline bool sender_is_roots(void)
 	return uid_of_cred(task->real_cred, &uid) && !uid && slot_of_task(task) == NOBODY;
 }
 
-static __always_inline bool is_beyond_barrier_granted(__u32 slot, struct row *row, __s64 *booked, __s64 then)
+static __always_inline bool is_beyond_barrier_granted(__u32 slot, struct row *row, __u64 *booked, __s64 then)
 {
-	return then <= guarantee_of(slot, row) && book_within(row, booked, then, row->limit);
+	return then <= guarantee_of(slot, row) && book_within(row, slot, booked, then, row->limit);
 }
 
 /* Returns 1 where a socket may hold so much. `asks`: the running task does; a packet does not wait for a recount. */
 static __noinline int may_hold(struct socket_buffers *buffers, __u32 which, __s64 then, bool asks)
 {
-	__s64 *booked = which == BILL_DGRAMRCVBUF ? &buffers->receiving : &buffers->sending;
+	__u64 *booked = which == BILL_DGRAMRCVBUF ? &buffers->receiving : &buffers->sending;
 	__u32 slot = buffers->slot;
 	struct row *row = counted_row(slot, which);
 
-	if (!row || book_within(row, booked, then, row->barrier))
+	if (!row || book_within(row, slot, booked, then, row->barrier))
 		return 1;
-	if (asks && recount_in_time() && book_within(row, booked, then, row->barrier))
+	if (asks && recount_in_time() && book_within(row, slot, booked, then, row->barrier))
 		return 1;
 	if (is_beyond_barrier_granted(slot, row, booked, then))
 		return 1;
 	if (asks && row->barrier && login_of_me() &&
-	    book_within(row, booked, then, row->barrier + LOGIN_BUFFER_BYTES))
+	    book_within(row, slot, booked, then, row->barrier + LOGIN_BUFFER_BYTES))
 		return 1;
 	if (!asks || !sender_is_roots()) {
-		tell_bill(slot, which, then - *(volatile __s64 *)booked, asks);
+		tell_bill(slot, which, then - amount_at(booked), asks);
 		if (!row->observed)
 			return 0;
 	}
-	book(row, booked, then);
+	book_on_row(row, slot, booked, then);
 	return 1;
 }
 
@@ -210,8 +210,8 @@ static __noinline int forget_socket(__u64 sk)
 	if (!buffers)
 		return 0;
 	slot = buffers->slot;
-	refund_booked(slot, BILL_OTHERSOCKBUF, &buffers->sending);
-	refund_booked(slot, BILL_DGRAMRCVBUF, &buffers->receiving);
+	refund_booked(BILL_OTHERSOCKBUF, &buffers->sending);
+	refund_booked(BILL_DGRAMRCVBUF, &buffers->receiving);
 	if (!bpf_map_delete_elem(&socket_buffers, &sk))
 		note_socket(sk, slot, -1);
 	return 0;
@@ -227,6 +227,8 @@ static __always_inline bool has_buffer_rows(__u32 slot)
 static __noinline int record_socket(__u64 sk, __u32 slot, bool is_new)
 {
 	struct socket_buffers first = { .slot = slot };
+
+	first.sending = first.receiving = booked_of(slot, 0);
 
 	if (!has_buffer_rows(slot))
 		return 0;
@@ -273,10 +275,11 @@ static __noinline int may_receive(__u64 sk, __u32 bytes)
 static __noinline int note_reading(__u64 sk)
 {
 	struct socket_buffers *buffers = buffers_of(sk);
-	struct row *row = buffers ? row_in_force(buffers->slot, BILL_DGRAMRCVBUF) : NULL;
+	__u32 slot = buffers ? buffers->slot : NOBODY;
+	struct row *row = row_in_force(slot, BILL_DGRAMRCVBUF);
 
 	if (row && buffers)
-		book(row, &buffers->receiving, receiving_now(sk));
+		book_on_row(row, slot, &buffers->receiving, receiving_now(sk));
 	return 0;
 }
 

@@ -280,7 +280,7 @@ static __noinline int may_take_packet(__u64 sk, __s64 bytes, __u32 length)
 	if (then <= size_now(sk, TCP_RECEIVING) ||
 	    length <= (__u32)FAR_READ(sk, struct tcp_sock, advmss) + HEADER_BYTES)
 		return 1;
-	return book_within(row, &buffers->booked[TCP_RECEIVING], then, row->barrier);
+	return book_within(row, buffers->slot, &buffers->booked[TCP_RECEIVING], then, row->barrier);
 }
 
 SEC("?lsm/socket_sock_rcv_skb")
@@ -322,13 +322,13 @@ static long forget_tcp_record(struct bpf_map *map, __u64 *key, struct tcp_buffer
 	if (buffers->slot != what->slot)
 		return 0;
 	if (what->row == BILL_TCPSNDBUF)
-		buffers->booked[TCP_SENDING] = 0;
+		forget_booked(what->slot, &buffers->booked[TCP_SENDING]);
 	else if (what->row == BILL_TCPRCVBUF)
-		buffers->booked[TCP_RECEIVING] = 0;
+		forget_booked(what->slot, &buffers->booked[TCP_RECEIVING]);
 	if (what->row != BILL_ROWS &&
 	    (row_in_force(what->slot, BILL_TCPSNDBUF) || row_in_force(what->slot, BILL_TCPRCVBUF)))
 		return 0;
-	if (!bpf_map_delete_elem(map, key))
+	if (!bpf_map_delete_elem(map, &sk))
 		note_tcp_socket(sk, what->slot, -1);
 	return 0;
 }

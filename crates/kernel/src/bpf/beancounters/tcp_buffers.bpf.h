@@ -87,17 +87,24 @@ static __always_inline bool is_sized(const struct tcp_buffers *buffers, enum tcp
 	return buffers->is_sized & 1U << direction;
 }
 
+/* By a comparison: verifiers follow no variable index into a record. */
+static __always_inline __u64 *booked_in(struct tcp_buffers *buffers, enum tcp_direction direction)
+{
+	return direction == TCP_SENDING ? &buffers->booked[TCP_SENDING] : &buffers->booked[TCP_RECEIVING];
+}
+
 /* What it may hold where its buffer is ours, and else what it does: nothing says how large the kernel lets that grow. */
 static __always_inline void book_direction(__u64 sk, struct tcp_buffers *buffers, enum tcp_direction direction)
 {
-	struct row *row = row_in_force(buffers->slot, row_of_direction(direction));
+	__u32 slot = buffers->slot;
+	struct row *row = row_in_force(slot, row_of_direction(direction));
 	__s64 now = queued_now(sk, direction), size = size_now(sk, direction);
 
 	if (!row)
 		return;
 	if (is_sized(buffers, direction) && now < size)
 		now = size;
-	book(row, &buffers->booked[direction], now);
+	book_on_row(row, slot, booked_in(buffers, direction), now);
 }
 
 static long recount_tcp_socket(struct bpf_map *map, __u64 *key, struct tcp_buffers *buffers, void *nothing)
@@ -124,8 +131,8 @@ static __noinline int forget_tcp_socket(__u64 sk)
 	if (!buffers)
 		return 0;
 	slot = buffers->slot;
-	refund_booked(slot, BILL_TCPSNDBUF, &buffers->booked[TCP_SENDING]);
-	refund_booked(slot, BILL_TCPRCVBUF, &buffers->booked[TCP_RECEIVING]);
+	refund_booked(BILL_TCPSNDBUF, &buffers->booked[TCP_SENDING]);
+	refund_booked(BILL_TCPRCVBUF, &buffers->booked[TCP_RECEIVING]);
 	if (!bpf_map_delete_elem(&tcp_buffers, &sk))
 		note_tcp_socket(sk, slot, -1);
 	return 0;
@@ -133,12 +140,13 @@ static __noinline int forget_tcp_socket(__u64 sk)
 
 /* From now on that account pays. Returns 1 where there was no record of it; with `is_new` one of an earlier socket at
  * its address is given back first. */
-static __noinline int record_tcp_socket(__u64 sk, const struct tcp_buffers *first, bool is_new)
+static __noinline int record_tcp_socket(__u64 sk, struct tcp_buffers *first, bool is_new)
 {
 	__u32 slot = first->slot;
 
 	if (!counted_row(slot, BILL_TCPSNDBUF) && !counted_row(slot, BILL_TCPRCVBUF))
 		return 0;
+	first->booked[TCP_SENDING] = first->booked[TCP_RECEIVING] = booked_of(slot, 0);
 	note_tcp_socket(sk, slot, 1);
 	if (!bpf_map_update_elem(&tcp_buffers, &sk, first, BPF_NOEXIST))
 		return 1;
@@ -200,7 +208,7 @@ static __noinline __s64 size_granted(__u64 sk, struct tcp_buffers *buffers, __u3
 		wanted = buffers->asked[direction];
 	if (wanted > MOST_SIZE)
 		wanted = MOST_SIZE;
-	share = share_of(slot, row, buffers->booked[direction]);
+	share = share_of(slot, row, amount_at(booked_in(buffers, direction)));
 	then = wanted < share ? wanted : share;
 	if (then < LEAST_SIZE)
 		then = LEAST_SIZE;
@@ -209,7 +217,7 @@ static __noinline __s64 size_granted(__u64 sk, struct tcp_buffers *buffers, __u3
 	if (then < wanted && then <= now && queued_now(sk, direction) > now >> 1)
 		tell_bill(slot, which, wanted - now, false);
 	if (row->observed) {
-		book(row, &buffers->booked[direction], now);
+		book_on_row(row, slot, booked_in(buffers, direction), now);
 		return 0;
 	}
 	/* Steps of an eighth: most events change nothing. */
@@ -217,10 +225,10 @@ static __noinline __s64 size_granted(__u64 sk, struct tcp_buffers *buffers, __u3
 		book_direction(sk, buffers, direction);
 		return 0;
 	}
-	if (then > LEAST_SIZE && !book_within(row, &buffers->booked[direction], then, row->barrier))
+	if (then > LEAST_SIZE && !book_within(row, slot, booked_in(buffers, direction), then, row->barrier))
 		then = LEAST_SIZE;
 	if (then == LEAST_SIZE)
-		book(row, &buffers->booked[direction], then);
+		book_on_row(row, slot, booked_in(buffers, direction), then);
 	return then;
 }
 

@@ -69,17 +69,17 @@ struct bill {
 	__u32 pad[6];
 };
 
-/* What a socket has booked, to the account that pays for it. */
+/* What a socket has booked, to the account that pays for it: words of socket_record.bpf.h. */
 struct socket_buffers {
-	__s64 sending;		/* of BILL_OTHERSOCKBUF */
-	__s64 receiving;	/* of BILL_DGRAMRCVBUF */
+	__u64 sending;		/* of BILL_OTHERSOCKBUF */
+	__u64 receiving;	/* of BILL_DGRAMRCVBUF */
 	__u32 slot;
 	__u32 pad;
 };
 
 /* What a TCP socket may hold, or holds where that is more, is booked to the account that pays for it. */
 struct tcp_buffers {
-	__s64 booked[TCP_DIRECTIONS];
+	__u64 booked[TCP_DIRECTIONS];	/* words of socket_record.bpf.h */
 	__s64 asked[TCP_DIRECTIONS];	/* by its program (SO_SNDBUF, SO_RCVBUF): no more is granted; 0: nothing */
 	__u32 slot;
 	__u32 is_sized;		/* a bit for each direction whose buffer is ours */

@@ -3,6 +3,7 @@
 #include "fixture.bpf.h"
 #include "beancounters/charge_row.bpf.h"
 #include "beancounters/netlink.bpf.h"
+#include "beancounters/socket_record.bpf.h"
 
 const struct bill no_bill = {};
 
@@ -213,6 +214,35 @@ SEC("syscall") int all_rows_of_a_file_are_given_back(void *ctx)
 	uncharge_file(OBJECT);
 	EXPECT(row->held == 1 && !pages->held);
 	uncharge_file(OBJECT + 64);
+	return 0;
+}
+
+/* An element of a map may be another socket's by the time that somebody books what the former one holds. */
+SEC("syscall") int a_record_that_has_become_another_accounts_is_not_booked(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 100), *others = counted(OTHER, 100);
+	__u64 booked = booked_of(SLOT, 0);
+
+	EXPECT(row && others);
+	book_on_row(row, SLOT, &booked, 60);
+	EXPECT(row->held == 60 && amount_at(&booked) == 60);
+	EXPECT(!book_within(row, SLOT, &booked, 101, 100) && row->held == 60);
+	EXPECT(book_within(row, SLOT, &booked, 90, 100) && row->held == 90);
+	refund_booked(BILL_NUMFILE, &booked);
+	EXPECT(row->held == 0);
+	refund_booked(BILL_NUMFILE, &booked);
+	book_on_row(row, SLOT, &booked, 70);
+	EXPECT(book_within(row, SLOT, &booked, 70, 100) && row->held == 0 && booked == BOOKED_GONE);
+	booked = booked_of(OTHER, 0);
+	book_on_row(row, SLOT, &booked, 70);
+	EXPECT(book_within(row, SLOT, &booked, 70, 100) && row->held == 0);
+	book_on_row(others, OTHER, &booked, 40);
+	EXPECT(others->held == 40);
+	forget_booked(SLOT, &booked);
+	EXPECT(amount_at(&booked) == 40);
+	refund_booked(BILL_NUMFILE, &booked); /* whoever asks: to who has paid */
+	EXPECT(row->held == 0 && others->held == 0);
 	return 0;
 }
 
