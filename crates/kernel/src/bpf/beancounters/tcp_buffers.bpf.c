@@ -67,15 +67,16 @@ int BPF_PROG(tcp_free, struct sock *sk)
 /* --- sizes ------------------------------------------------------------------------------------ */
 
 /* The kernel doubles what it is told, for what packets take beside their bytes. It sets the clamp of the window once, by the
- * buffer that there is when a connection begins. */
+ * buffer that there is when a connection begins. Returns 1 where the kernel has set it. */
 static __noinline int resize(struct bpf_sock_ops *ctx, __u32 direction, __s64 size)
 {
 	int half = size >> 1, clamp = size;
 
-	bpf_setsockopt(ctx, SOL_SOCKET, direction == TCP_SENDING ? SO_SNDBUF : SO_RCVBUF, &half, sizeof(half));
+	if (bpf_setsockopt(ctx, SOL_SOCKET, direction == TCP_SENDING ? SO_SNDBUF : SO_RCVBUF, &half, sizeof(half)))
+		return 0;
 	if (direction == TCP_RECEIVING)
 		bpf_setsockopt(ctx, IPPROTO_TCP, TCP_WINDOW_CLAMP, &clamp, sizeof(clamp));
-	return 0;
+	return 1;
 }
 
 static __noinline int set_size(struct bpf_sock_ops *ctx, __u64 sk, struct tcp_buffers *buffers, __u32 direction,
@@ -87,14 +88,14 @@ static __noinline int set_size(struct bpf_sock_ops *ctx, __u64 sk, struct tcp_bu
 		return 0;
 	if (!size) {
 		/* The row has gone, and the other one has not: it may have what the kernel gives. */
-		if (is_sized(buffers, direction) && !row_in_force(buffers->slot, row_of_direction(direction))) {
-			resize(ctx, direction, MOST_SIZE);
+		if (is_sized(buffers, direction) &&
+		    !row_in_force(buffers->slot, row_of_direction(direction)) && resize(ctx, direction, MOST_SIZE))
 			__sync_fetch_and_and(&buffers->is_sized, ~(1U << direction));
-		}
 		return 0;
 	}
-	resize(ctx, direction, size);
-	__sync_fetch_and_or(&buffers->is_sized, 1U << direction);
+	/* Where the kernel does not set it its own tuning goes on: then what is held is booked. */
+	if (resize(ctx, direction, size))
+		__sync_fetch_and_or(&buffers->is_sized, 1U << direction);
 	book_direction(sk, buffers, direction);
 	return 0;
 }
