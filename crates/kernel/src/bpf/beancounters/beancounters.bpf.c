@@ -284,13 +284,13 @@ int BPF_PROG(bill_unix_accepted, struct sock *sk, struct sock *listener, struct 
 }
 
 /* As soon as it cannot be used any more; RCU frees those of UDP some time later. May be skipped. One of which packets are
- * under way stays until they are gone (1: its own, sock_init_data()). */
+ * under way stays until they are gone. */
 SEC("?fentry/sk_common_release")
 int BPF_PROG(bill_socket_gone, struct sock *sk)
 {
 	struct bill_facts *known = facts();
 
-	if (known && sk->sk_wmem_alloc.refs.counter <= 1)
+	if (known && packets_under_way(sk) <= 0)
 		uncharge_now(number_beside(sk, known), BILL_NUMOTHERSOCK);
 	return 0;
 }

@@ -56,7 +56,7 @@ int BPF_PROG(buffers_unix_accepted, struct sock *sk, struct sock *listener, stru
 SEC("?fentry/sk_common_release")
 int BPF_PROG(buffers_gone, struct sock *sk)
 {
-	if (!has_no_record(sk, facts()) && sending_now((__u64)sk) <= 0 && receiving_now((__u64)sk) <= 0)
+	if (!has_no_record(sk, facts()) && packets_under_way(sk) <= 0 && receiving_now((__u64)sk) <= 0)
 		forget_socket((__u64)sk);
 	return 0;
 }

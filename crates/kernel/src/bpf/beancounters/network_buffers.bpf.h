@@ -61,10 +61,9 @@ static __always_inline struct socket_buffers *buffers_of(__u64 sk)
 	return may_be_in(&recorded_sockets, number_of_socket(sk)) ? bpf_map_lookup_elem(&socket_buffers, &sk) : NULL;
 }
 
-/* In the send queue; of a local socket also what its readers have not read. */
+/* packets_under_way(), of a number. */
 static __always_inline __s64 sending_now(__u64 sk)
 {
-	/* a socket that lives has one of its own (sock_init_data()) */
 	return (__s64)FAR_READ(sk, struct sock, sk_wmem_alloc.refs.counter) - 1;
 }
 

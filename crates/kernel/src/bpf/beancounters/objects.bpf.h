@@ -35,4 +35,11 @@ static __always_inline bool is_tcp(struct sock *sk)
 	return (family == AF_INET || family == AF_INET6) && sk->sk_protocol == IPPROTO_TCP;
 }
 
+/* Bytes in the send queue, and on their way; of a local socket also what its readers have not read. A socket that lives has
+ * one of its own (sock_init_data()). */
+static __always_inline __s64 packets_under_way(const struct sock *sk)
+{
+	return (__s64)sk->sk_wmem_alloc.refs.counter - 1;
+}
+
 #endif /* BURSAR_OBJECTS_BPF_H */

@@ -158,8 +158,7 @@ int see_files(struct bpf_iter__task_file *ctx)
 		} else {
 			if (sk->sk_type == SOCK_DGRAM)
 				seen.kind = SEEN_DATAGRAM;
-			/* a socket that lives has one of its own (sock_init_data()) */
-			seen.send_bytes = sk->sk_wmem_alloc.refs.counter - 1;
+			seen.send_bytes = packets_under_way(sk);
 		}
 	}
 	bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
