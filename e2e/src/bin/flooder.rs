@@ -16,6 +16,7 @@
 //! | `tcp=N`, `udp=N`, `unix=N` | sockets |
 //! | `pair=N` | pairs of local sockets |
 //! | `connect=N` | TCP connections to ourselves, both ends |
+//! | `mptcp=N` | MPTCP connections to ourselves, which nobody accepts |
 //! | `send=BYTES` | so much queued in a local socket that nobody reads |
 //! | `fill_stream=N`, `fill_dgram=N` | pairs of local sockets, each filled until it is refused |
 //! | `fill_mmsg=N` | pairs of local datagram sockets, each filled by sendmmsg(2) to one name, the first message of a byte |
@@ -250,7 +251,10 @@ fn socket(family: i32, kind: i32) -> Result<i32, i32> {
 
 /// A listener on the loopback and its address.
 fn listener() -> Result<(i32, libc::sockaddr_in), i32> {
-    let fd = socket(libc::AF_INET, libc::SOCK_STREAM)?;
+    listening(socket(libc::AF_INET, libc::SOCK_STREAM)?)
+}
+
+fn listening(fd: i32) -> Result<(i32, libc::sockaddr_in), i32> {
     // SAFETY: plain data; both calls get a live address and its size.
     unsafe {
         let mut address: libc::sockaddr_in = std::mem::zeroed();
@@ -295,6 +299,23 @@ fn connect(kept: &mut Kept, to: (i32, libc::sockaddr_in)) -> Result<(), i32> {
         ))?;
         kept.files.push(accepted);
     }
+    Ok(())
+}
+
+/// A listener of MPTCP, and so many connections to it that wait to be accepted.
+fn connect_by_mptcp(kept: &mut Kept, step: &str, times: u64) -> Result<(), i32> {
+    // SAFETY: plain numbers.
+    let socket =
+        || or_errno(unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP) });
+    let (fd, address) = listening(socket()?)?;
+    kept.files.push(fd);
+    ask(step, times, || {
+        let fd = socket()?;
+        kept.files.push(fd);
+        let size = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: a live local and its size.
+        or_errno(unsafe { libc::connect(fd, (&raw const address).cast(), size) }).map(drop)
+    });
     Ok(())
 }
 
@@ -532,6 +553,11 @@ fn main() {
                 }
                 Err(errno) => say(&format!("{step}: no listener, {}", name(errno))),
             },
+            "mptcp" => {
+                if let Err(errno) = connect_by_mptcp(&mut kept, &step, number) {
+                    say(&format!("{step}: no listener, {}", name(errno)));
+                }
+            }
             "send" => ask(&step, 1, || send(&mut kept, number as usize)),
             "fill_stream" | "fill_dgram" => ask(&step, number, || {
                 buffers::fill_pair(&mut kept.files, what == "fill_stream")

@@ -54,6 +54,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: charged_locks_of_one_file,
     },
     Story {
+        name: "beancounters_count_mptcp_connections_that_nobody_has_accepted",
+        place: Place::Guest,
+        tell: mptcp_connections,
+    },
+    Story {
         name: "beancounters_say_where_nothing_is_refused",
         place: Place::Host,
         tell: say_what_they_cannot,
@@ -1005,6 +1010,32 @@ fn floods(binaries: &Binaries) -> Result<()> {
         "{said:?}"
     );
     Ok(())
+}
+
+/// Who listens pays for connections that are not of TCP, too. No scan finds those that wait.
+fn mptcp_connections(binaries: &Binaries) -> Result<()> {
+    const CONNECTIONS: u64 = 20;
+    /// The listener, and both ends of each.
+    const SOCKETS: u64 = 2 * CONNECTIONS + 1;
+    let world = world(binaries, "beans-mptcp")?;
+    limit(
+        &world,
+        &ALICE.to_string(),
+        &format!("numothersock={SOCKETS}"),
+    )?;
+    let steps = format!("uid={ALICE} mptcp={CONNECTIONS} say=ready wait udp=1 wait");
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    let said = program.next_line()?;
+    ensure!(
+        said == format!("mptcp={CONNECTIONS}: {CONNECTIONS}\n"),
+        "{said}"
+    );
+    program.hear("ready")?;
+    expect_held(&world, ALICE, Resource::Numothersock, SOCKETS)?;
+    program.go_on()?;
+    let said = program.next_line()?;
+    ensure!(said == "udp=1: 0 ENOBUFS×1\n", "{said}");
+    program.finish()
 }
 
 /// S5's two bounds: whoever gives back a part of a lock is let go on beyond the barrier, up to the limit, and nobody else.

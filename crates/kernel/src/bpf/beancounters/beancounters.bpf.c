@@ -259,15 +259,19 @@ int BPF_PROG(bill_connection, struct sock *sk, struct sk_buff *packet, struct re
 		       -ENOBUFS;
 }
 
-/* Who pays for a connection that was not asked for by a process of his: the owner of the socket it came in at. */
+/* Who pays for a connection that was not asked for by a process of his: the owner of the socket it came in at. Not of TCP
+ * are those of MPTCP (mptcp_sk_clone_init()), vsock and AF_ALG. */
 SEC("?lsm/sk_clone_security")
 int BPF_PROG(bill_accepted, struct sock *sk, struct sock *new)
 {
 	struct bill_facts *known = facts();
-	__u32 slot = known ? slot_charged(number_beside(sk, known), BILL_NUMTCPSOCK) : NOBODY;
+	__u32 which = row_of_socket(sk), slot;
 
-	if (known && slot != NOBODY)
-		charge(slot, BILL_NUMTCPSOCK, number_beside(new, known), 1, true);
+	if (!known)
+		return 0;
+	slot = slot_charged(number_beside(sk, known), which);
+	if (slot != NOBODY)
+		charge(slot, which, number_beside(new, known), 1, true);
 	return 0;
 }
 
