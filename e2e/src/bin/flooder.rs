@@ -49,6 +49,7 @@
 //! | `route=N` | routes in our own network namespace (`net=1`), by netlink |
 //! | `unroute=N` | takes the last of the routes away again |
 //! | `address=N` | the same as `route`, by ioctl(2) |
+//! | `generic=N` | messages of 1 KiB by generic netlink, to a family that is not there |
 //! | `names=N` | names of files that are not there, looked up in /sys and remembered by the kernel |
 //! | `mount=N` | mounts of /tmp on itself, in a mount namespace of our own (`mnt=1`) |
 //! | `time=N` | nothing: prints the median nanoseconds of fork and wait, of N |
@@ -691,6 +692,11 @@ fn main() {
                 ask(&step, number, || namespaces::keep_one(&mut kept, name));
             }
             "route" | "unroute" | "address" => network::fill(&mut kept, &step, what, number),
+            "generic" => {
+                if let Err(errno) = network::send_generic(&mut kept, &step, number) {
+                    say(&format!("{step}: no socket, {}", name(errno)));
+                }
+            }
             "names" => ask(&step, number, || {
                 kept.names += 1;
                 let path = format!("/sys/kernel/flooder-no-such-file-{}", kept.names);

@@ -48,6 +48,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: filled_namespace,
     },
     Story {
+        name: "kernel_memory_asked_for_by_generic_netlink_is_held",
+        place: Place::Guest,
+        tell: generic_netlink,
+    },
+    Story {
         name: "kernel_memory_for_names_refuses_nobody_anything",
         place: Place::Guest,
         tell: remembered_names,
@@ -381,6 +386,30 @@ fn filled_namespace(binaries: &Binaries) -> Result<()> {
     ensure!(taken()? < BARRIER + BARRIER / 4, "{} bytes", taken()?);
     program.finish()?;
     drop(world);
+    Ok(())
+}
+
+/// Peers of WireGuard, services of IPVS and the like are asked for so. In the machine's own network namespace only root has
+/// them made, and programs of all kinds ask for other things.
+fn generic_netlink(binaries: &Binaries) -> Result<()> {
+    const TIMES: u64 = 1000;
+    /// Messages of 1 KiB, each of which stands for eight times as much.
+    const MOST: u64 = (4 << 20) / (8 << 10);
+    let world = world(binaries, "kmem-generic")?;
+    limit(&world, &ALICE.to_string(), "kmemsize=4M")?;
+    let steps = format!("generic={TIMES} userns net=1 generic={TIMES}");
+    let granted = format!("generic={TIMES}: {TIMES}");
+    let said = answers(binaries, &format!("uid={ALICE} {steps}"))?;
+    let [before, userns, net, held] = said.as_slice() else {
+        anyhow::bail!("{said:?}");
+    };
+    ensure!(
+        *before == granted && userns == "userns: 1" && net == "net=1: 1",
+        "{said:?}"
+    );
+    ensure!((1..=MOST).contains(&got(held, &["ENOMEM"])?), "{said:?}");
+    let bobs = answers(binaries, &format!("uid={BOB} {steps}"))?;
+    ensure!(bobs.last() == Some(&granted), "{bobs:?}");
     Ok(())
 }
 

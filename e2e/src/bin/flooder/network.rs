@@ -62,6 +62,33 @@ pub(crate) fn fill(kept: &mut Kept, step: &str, what: &str, times: u64) {
     });
 }
 
+/// Whatever such a message would make, what is asked before it is delivered is the same. That there is no such family is an
+/// answer.
+pub(crate) fn send_generic(kept: &mut Kept, step: &str, times: u64) -> Result<(), i32> {
+    const FAMILY: u16 = 0x7ffe;
+    const SIZE: usize = 1024;
+    // SAFETY: plain numbers.
+    let socket = or_errno(unsafe {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_GENERIC)
+    })?;
+    kept.files.push(socket);
+    let mut message = [0_u8; SIZE];
+    message[..4].copy_from_slice(&(SIZE as u32).to_ne_bytes());
+    message[4..6].copy_from_slice(&FAMILY.to_ne_bytes());
+    message[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
+    ask(step, times, || {
+        let mut answer = [0_u8; 2 * SIZE];
+        // SAFETY: live arrays and their sizes.
+        unsafe {
+            or_errno(libc::send(socket, message.as_ptr().cast(), SIZE, 0) as i32)?;
+            or_errno(libc::recv(socket, answer.as_mut_ptr().cast(), answer.len(), 0) as i32)
+        }
+        .map(drop)
+    });
+    Ok(())
+}
+
 /// 10.0.0.1 and those after it.
 fn destination(index: u32) -> [u8; 4] {
     (0x0a00_0001 + index).to_be_bytes()

@@ -470,6 +470,9 @@ int BPF_PROG(bill_netlink, struct sock *sk, struct sk_buff *packet, int ret)
 
 	if (ret || !known || !bill_of_me(known, 1U << BILL_KMEMSIZE, &slot))
 		return ret;
+	/* There it says little of a message that it is not a list's: programs of all kinds ask for this and that. */
+	if (sk->sk_protocol == NETLINK_GENERIC && !is_in_own_network(sk))
+		return 0;
 	bytes = making_bytes((__u64)packet->data, packet->len, sk->sk_protocol);
 	return !bytes || take_kernel_memory(slot, bytes * MADE_OF_MESSAGE) ? 0 : -ENOMEM;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What messages for the kernel ask it to make in a network namespace: routes, rules, addresses, devices, packet filters.
+ * What messages for the kernel ask it to make in a network namespace: routes, rules, addresses, devices, packet filters,
+ * peers of tunnels.
  * A process has what it asks for as soon as it is answered, and a scan finds it up to ten seconds later: so until then a
  * message stands for several times its own length.
  */
@@ -8,6 +9,7 @@
 #define BURSAR_NETLINK_BPF_H
 
 #include "vmlinux_beancounters.h"
+#include "compat.bpf.h"
 #include "loop.bpf.h"
 
 enum {
@@ -15,6 +17,10 @@ enum {
 	NETLINK_ROUTE = 0,
 	NETLINK_XFRM = 6,
 	NETLINK_NETFILTER = 12,
+	NETLINK_GENERIC = 16,
+	NLM_F_DUMP = 0x300,
+	/* include/uapi/linux/genetlink.h: the family that tells of the others */
+	GENL_ID_CTRL = 0x10,
 	NLMSG_ALIGNTO = 4,
 	/* include/uapi/linux/rtnetlink.h: from here on one in four makes */
 	RTM_BASE = 16,
@@ -47,7 +53,9 @@ static __always_inline bool is_one_of(__u32 mask, __u32 command)
 	return command < 32 && (mask >> command & 1);
 }
 
-static __always_inline bool makes_something(__u32 protocol, __u16 type)
+/* Which command of generic netlink makes something each family has for itself (WireGuard, IPVS, L2TP, and modules that nobody
+ * here knows): all but those that list things. */
+static __always_inline bool makes_something(__u32 protocol, __u16 type, __u16 flags)
 {
 	__u32 command = type & 0xff;
 
@@ -66,6 +74,8 @@ static __always_inline bool makes_something(__u32 protocol, __u16 type)
 			return is_one_of(IPSET_MAKE, command);
 		}
 		return !command;	/* IPCTNL_MSG_CT_NEW and the like */
+	case NETLINK_GENERIC:
+		return type > GENL_ID_CTRL && (flags & NLM_F_DUMP) != NLM_F_DUMP;
 	}
 	return false;
 }
@@ -98,7 +108,7 @@ static __always_inline long meet_message(__u32 index, struct message_walk *walk)
 		return 1;
 	if (index == MESSAGES_LOOKED_AT - 1)
 		made = walk->left;
-	else if (makes_something(walk->protocol, head.nlmsg_type))
+	else if (makes_something(walk->protocol, head.nlmsg_type, head.nlmsg_flags))
 		made = length;
 	length = (length + NLMSG_ALIGNTO - 1) & ~(__u64)(NLMSG_ALIGNTO - 1);
 	if (length > walk->left)
@@ -109,6 +119,17 @@ static __always_inline long meet_message(__u32 index, struct message_walk *walk)
 	return 0;
 }
 LOOP_BODY(meet_message, struct message_walk *, MESSAGES_LOOKED_AT)
+
+/* Whether a socket is in a network namespace of a user's own: elsewhere only root has things made. */
+static __always_inline bool is_in_own_network(const struct sock *sk)
+{
+	const struct net *net;
+
+	if (!bpf_core_field_exists(sk->__sk_common.skc_net))
+		return false;
+	net = sk->__sk_common.skc_net.net;
+	return net && net->user_ns && net->user_ns->level > 0;
+}
 
 /* The length of those messages in a packet that ask for something to be made. */
 static __noinline __u64 making_bytes(__u64 data, __u32 length, __u32 protocol)

@@ -21,8 +21,17 @@ struct tty_file_private {
 	struct tty_struct *tty;
 };
 
+struct net {
+	struct user_namespace *user_ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct sock_common {
 	unsigned short skc_family;
+	possible_net_t skc_net;	/* CONFIG_NET_NS */
 };
 
 struct sock {

@@ -268,16 +268,19 @@ SEC("syscall") int messages_that_make_something_are_told_apart(void *ctx)
 	EXPECT(making_bytes(at, 15, NETLINK_ROUTE) == 0);
 	batch.second.nlmsg_len = 0;	/* the kernel stops there as well */
 	EXPECT(making_bytes(at, sizeof(batch), NETLINK_ROUTE) == 25);
-	EXPECT(!makes_something(NETLINK_ROUTE, 26) && !makes_something(NETLINK_ROUTE, 3));
+	EXPECT(!makes_something(NETLINK_ROUTE, 26, 0) && !makes_something(NETLINK_ROUTE, 3, 0));
 	/* A batch begins; a rule; the same looked at and taken away; a set of ipset; a connection. */
-	EXPECT(!makes_something(NETLINK_NETFILTER, 16));
-	EXPECT(makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES << 8 | 6));
-	EXPECT(!makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES << 8 | 7));
-	EXPECT(!makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES << 8 | 8));
-	EXPECT(makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_IPSET << 8 | 2));
-	EXPECT(makes_something(NETLINK_NETFILTER, 1 << 8));
-	EXPECT(!makes_something(NETLINK_NETFILTER, 1 << 8 | 1));
-	EXPECT(makes_something(NETLINK_XFRM, 0x10) && !makes_something(NETLINK_XFRM, 0x11));
+	EXPECT(!makes_something(NETLINK_NETFILTER, 16, 0));
+	EXPECT(makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES << 8 | 6, 0));
+	EXPECT(!makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES << 8 | 7, 0));
+	EXPECT(!makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES << 8 | 8, 0));
+	EXPECT(makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_IPSET << 8 | 2, 0));
+	EXPECT(makes_something(NETLINK_NETFILTER, 1 << 8, 0));
+	EXPECT(!makes_something(NETLINK_NETFILTER, 1 << 8 | 1, 0));
+	EXPECT(makes_something(NETLINK_XFRM, 0x10, 0) && !makes_something(NETLINK_XFRM, 0x11, 0));
+	/* What generic netlink's own family says; a family's command; a list; half of a list's flags. */
+	EXPECT(!makes_something(NETLINK_GENERIC, 0x10, 1) && makes_something(NETLINK_GENERIC, 0x20, 1));
+	EXPECT(!makes_something(NETLINK_GENERIC, 0x20, 0x301) && makes_something(NETLINK_GENERIC, 0x20, 0x101));
 	return 0;
 }
 
