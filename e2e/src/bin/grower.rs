@@ -23,6 +23,7 @@
 //! | `forked=STEPS` | a child that does these steps, separated by `+`; waits for it |
 //! | `session` | nothing: leads a session of its own from now on (setsid) |
 //! | `run=COMMAND` | `sh -c COMMAND`; prints its exit status |
+//! | `image=SIZE` | a child that becomes a program with so much .bss; prints how it ended |
 //! | `recurse=SIZE` | a recursion that needs so much stack |
 //! | `reserve=PAGES`, `commit=PAGES` | the gate's prctl (abi.h GATE_PRCTL) |
 //! | `file=SIZE` | write(2): a file in memory of that size |
@@ -329,6 +330,65 @@ fn fork(then: impl FnOnce()) -> Result<i32, i32> {
         }
         child => Ok(child),
     }
+}
+
+/// A whole program: ends at once, and has so much .bss.
+fn image(bss: usize) -> Vec<u8> {
+    #[cfg(target_arch = "x86_64")]
+    // xor edi, edi; mov eax, 60; syscall
+    const CODE: (u16, &[u8]) = (62, &[0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05]);
+    #[cfg(target_arch = "aarch64")]
+    // mov x0, #0; mov x8, #93; svc #0
+    const CODE: (u16, &[u8]) = (
+        183,
+        &[0, 0, 0x80, 0xd2, 0xa8, 0x0b, 0x80, 0xd2, 1, 0, 0, 0xd4],
+    );
+    const HEADERS: u64 = 64 + 2 * 56;
+    let (text, data) = (0x40_0000_u64, 0x1000_0000_u64);
+    let length = HEADERS + CODE.1.len() as u64;
+    let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let half = |file: &mut Vec<u8>, it: u16| file.extend(it.to_le_bytes());
+    let word = |file: &mut Vec<u8>, it: u32| file.extend(it.to_le_bytes());
+    let long = |file: &mut Vec<u8>, it: u64| file.extend(it.to_le_bytes());
+    // ET_EXEC, the machine, the version, where it begins, its program headers.
+    [2, CODE.0].into_iter().for_each(|it| half(&mut file, it));
+    word(&mut file, 1);
+    [text + HEADERS, 64, 0]
+        .into_iter()
+        .for_each(|it| long(&mut file, it));
+    word(&mut file, 0);
+    [64, 56, 2, 0, 0, 0]
+        .into_iter()
+        .for_each(|it| half(&mut file, it));
+    // PT_LOAD, readable and executable, then readable and writable; from the file's beginning.
+    for (flags, at, size) in [(5, text, length), (6, data, length + bss as u64)] {
+        word(&mut file, 1);
+        word(&mut file, flags);
+        [0, at, at, length, size, 0x1_0000]
+            .into_iter()
+            .for_each(|it| long(&mut file, it));
+    }
+    file.extend(CODE.1);
+    file
+}
+
+/// How it ended.
+fn become_image(bss: usize) -> Result<String, i32> {
+    let file = file_in_memory()?;
+    file.write_all_at(&image(bss), 0).map_err(|it| error(&it))?;
+    let child = fork(|| {
+        let nothing = [std::ptr::null::<libc::c_char>()];
+        // SAFETY: a live descriptor, and two lists that are empty.
+        unsafe { libc::fexecve(file.as_raw_fd(), nothing.as_ptr(), nothing.as_ptr()) };
+        say("fexecve", name(errno()));
+        exit(2)
+    })?;
+    let status = wait_for(child);
+    Ok(if libc::WIFSIGNALED(status) {
+        format!("signal {}", libc::WTERMSIG(status))
+    } else {
+        format!("status {}", libc::WEXITSTATUS(status))
+    })
 }
 
 fn arenas(count: usize) -> usize {
@@ -694,6 +754,10 @@ fn perform(steps: &[String]) {
             {
                 Ok(status) => say(step, status.code().unwrap_or(-1)),
                 Err(error) => say(step, name(error.raw_os_error().unwrap_or(0))),
+            },
+            "image" => match become_image(size(value)) {
+                Ok(end) => say(step, end),
+                Err(errno) => say(step, name(errno)),
             },
             "recurse" => {
                 std::hint::black_box(recurse(size(value) / (PAGE + 256)));

@@ -22,6 +22,11 @@ pub(super) const STORIES: &[Story] = &[
         place: Place::Guest,
         tell: beside_memory,
     },
+    Story {
+        name: "privvmpages_and_committed_hold_what_exec_maps_by_itself",
+        place: Place::Guest,
+        tell: images,
+    },
 ];
 
 /// 64 MiB in pages of 4 KiB.
@@ -130,5 +135,46 @@ fn beside_memory(binaries: &Binaries) -> Result<()> {
         seen.failcnt == 2 && memory.failcnt == 1,
         "{seen:?} {memory:?}"
     );
+    expect_empty(&world)
+}
+
+/// A program's .bss is neither mmap nor brk. Whoever is refused it has no image to go back to.
+fn images(binaries: &Binaries) -> Result<()> {
+    const STEPS: &str = "image=30M|image=100M|image=1M|run=ls / >/dev/null";
+    let refused = format!("image=100M: signal {}", libc::SIGSEGV);
+    let expected = [
+        "image=30M: status 0",
+        &refused,
+        "image=1M: status 0",
+        "run=ls / >/dev/null: 0",
+    ];
+    for (name, config, bound) in [
+        ("images-private", "", "privvmpages=64M"),
+        ("images-committed", "measure = \"committed\"\n", "64M"),
+    ] {
+        let world = start(binaries, name, config)?;
+        set(&world, &[bound])?;
+        expect(&answers(binaries, ALICE, STEPS)?, &expected)?;
+        let failcnt = match config {
+            "" => row(&world, ALICE, Resource::Privvmpages)?.failcnt,
+            _ => world.daemon.memory(&ALICE.to_string())?.failcnt,
+        };
+        ensure!(failcnt == 1, "{name}: failcnt {failcnt}");
+        until("the refusal to be told", || {
+            let mut events = world.daemon.events()?.into_iter();
+            Ok(events.find(|it| it.event == EventKind::Refused))
+        })?;
+        expect_empty(&world)?;
+        // Who is told of it only gets it.
+        set(&world, &[bound, "--observe"])?;
+        let granted = answers(binaries, ALICE, "image=100M")?;
+        expect(&granted, &["image=100M: status 0"])?;
+        expect_empty(&world)?;
+    }
+    // What is resident does not grow by it.
+    let world = start(binaries, "images-resident", "")?;
+    set(&world, &["64M"])?;
+    let granted = answers(binaries, ALICE, "image=100M")?;
+    expect(&granted, &["image=100M: status 0"])?;
     expect_empty(&world)
 }

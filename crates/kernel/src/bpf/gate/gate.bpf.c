@@ -7,7 +7,8 @@
  *          charge free of races), lsm/file_mprotect (the same), lsm/task_alloc, lsm/task_free,
  *          lsm/bprm_check_security, lsm/task_prctl, lsm/inode_init_security_anon, tp_btf/task_newtask. LSM programs and no others
  *          decide: a tracing program is skipped where one was preempted, so it fails open, and
- *          security_vm_enough_memory_mm() is not asked about MAP_NORESERVE.
+ *          security_vm_enough_memory_mm() is not asked about MAP_NORESERVE. What exec maps for a new image is the
+ *          exception (fmod_ret/security_vm_enough_memory_mm): no other hook is told how much that is.
  * Cost:    docs/design/measured-gate.md.
  * Absent:  the twins on fmod_ret try their best; without trampolines nothing is refused. Which of it is
  *          so the loader finds by an attempt: where `bpf` is not among the security modules an attach
@@ -215,6 +216,9 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	tops.level = account->barrier_pages;
 	tops.private = account->private_barrier_pages;
 	own = (__s64)mm->data_vm + (__s64)mm->stack_vm;
+	/* By what is held exec was let pass, up to the limit: who is refused here dies. */
+	if (request == REQUEST_EXEC && account->measure != MEASURE_COMMITTED)
+		tops.level = NO_BOUND_PAGES;
 	if (credit == pages && account->limit_pages != NO_BOUND_PAGES) {
 		tops.level = account->limit_pages;
 	} else if (own + (request == REQUEST_FORK ? 0 : pages) <= by_page_size(SMALL_PAGES)) {
@@ -288,7 +292,7 @@ static __always_inline int refuse_growth(void)
 		return admit(pages_of(call.argument[2]) - pages_of(call.argument[1]),
 			     REQUEST_MREMAP, true);
 	default:
-		return 0;	/* exec's own mappings among them: up to where bprm_check lets it */
+		return 0;	/* exec's own mappings among them: refuse_image() */
 	}
 }
 
@@ -434,6 +438,17 @@ static __always_inline int refuse_exec(void)
 	return is_observed(account) ? 0 : -ENOMEM;
 }
 
+/* What exec maps for a new image by itself: its data, and .bss, which may be of any size. It is neither mmap nor brk, and
+ * mmap_addr is not told how much. An address space has code as soon as its image is whole, and no program can take that
+ * from its own (prctl(2)); an image without any is asked about all that it maps, which is charged once all the same.
+ * The old address space is gone by then: who is refused dies of SIGSEGV (fs/exec.c bprm_execve()). */
+static __always_inline int refuse_image(struct mm_struct *mm, __s64 pages)
+{
+	if (mm->end_code || (__u64)mm != (__u64)bpf_get_current_task_btf()->mm)
+		return 0;
+	return admit(pages, REQUEST_EXEC, true);
+}
+
 static __always_inline bool is_secret_memory(const struct qstr *name)
 {
 	static const char secret[] = "[secretmem]";
@@ -556,6 +571,13 @@ int BPF_PROG(gate_child, struct task_struct *child, unsigned long clone_flags)
 }
 
 /* --- best effort: skipped where one of them was preempted --------------------------------- */
+
+/* Of both gates. bpf_lsm_vm_enough_memory() could not refuse: it says who may have the machine's last pages. */
+SEC("fmod_ret/security_vm_enough_memory_mm")
+int BPF_PROG(try_image, struct mm_struct *mm, long pages)
+{
+	return refuse_image(mm, pages);
+}
 
 /* fmod_ret programs see the arguments of the kernel's function, which here are those of the hook. */
 SEC("?fmod_ret/security_mmap_addr")

@@ -166,6 +166,7 @@ struct mm_struct {
 	unsigned long locked_vm;
 	atomic64_t pinned_vm;
 	int map_count;
+	unsigned long end_code;
 	unsigned long brk;
 	struct rw_semaphore mmap_lock;
 	atomic_long_t pgtables_bytes;
