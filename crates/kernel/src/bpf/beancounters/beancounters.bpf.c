@@ -539,13 +539,26 @@ int meet_locks(struct bpf_iter__task_file *ctx)
 
 /* --- calls of the user half ------------------------------------------------------------------- */
 
+/* Nobody is refused by a row that is not there: who has found it counted may still be at it. */
+static __always_inline void clear_row(struct row *row)
+{
+	row->barrier = NO_BOUND_PAGES;
+	row->limit = NO_BOUND_PAGES;
+	row->held = 0;
+	row->maxheld = 0;
+	row->failcnt = 0;
+	row->untold = 0;
+	row->told_ns = 0;
+	row->counted = 0;
+	row->observed = 0;
+}
+
 static __always_inline void clear_rows(struct bill *bill)
 {
-	static const struct row empty;
 	int i;
 
 	for (i = 0; i < BILL_ROWS; i++)
-		bill->rows[i] = empty;
+		clear_row(&bill->rows[i]);
 	bill->counted_rows = 0;
 }
 
@@ -567,13 +580,15 @@ int set_bill(struct set_bill_args *args)
 		clear_rows(bill);	/* again: who was charging while they were forgotten */
 		bill->scanned_bytes = 0;
 		bill->account_id = args->account_id;
-		bill->state = BILL_MADE;
+		/* Atomically, as below: processors and the compiler put plain stores in another order. */
+		__sync_lock_test_and_set(&bill->state, BILL_MADE);
 	}
 	row = &bill->rows[which];
 	row->barrier = args->barrier;
 	row->limit = args->limit;
 	row->observed = args->observed;
-	row->counted = args->counted;
+	/* Last: who finds it counted finds its bounds. */
+	__sync_lock_test_and_set(&row->counted, args->counted);
 	if (args->counted)
 		__sync_fetch_and_or(&bill->counted_rows, 1U << which);
 	else
@@ -658,7 +673,7 @@ int forget_bill(struct forget_bill_args *args)
 	if (what.row == BILL_ROWS || what.row == BILL_NUMFLOCK)
 		bpf_for_each_map_elem(&locked_files, forget_locks, &what, 0);
 	if (what.row == BILL_ROWS) {
-		/* Atomically: the compiler puts plain stores in another order, and who finds none may fill them at once. */
+		/* Who finds none may fill them at once. */
 		__sync_lock_test_and_set(&bill->state, BILL_BEGUN);
 		clear_rows(bill);
 		__sync_lock_test_and_set(&bill->state, BILL_NONE);

@@ -90,8 +90,8 @@ static __noinline int adopt_template(__u32 slot)
 	own->counted_rows = template->counted_rows;
 	own->scanned_bytes = 0;
 	own->account_id = account->id;
-	barrier();
-	own->state = BILL_MADE;
+	/* A full barrier: who finds it made finds its rows. */
+	__sync_lock_test_and_set(&own->state, BILL_MADE);
 	return 1;
 }
 
