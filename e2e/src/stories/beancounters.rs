@@ -129,6 +129,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: churn,
     },
     Story {
+        name: "beancounters_forget_a_row_while_its_files_are_opened",
+        place: Place::Guest,
+        tell: forgotten_while_charged,
+    },
+    Story {
         name: "beancounters_for_everybody_hold_for_each",
         place: Place::Guest,
         tell: default_rows,
@@ -1394,4 +1399,39 @@ fn largest_bounds(binaries: &Binaries) -> Result<()> {
         expect_nothing(&world, ALICE)?;
     }
     Ok(())
+}
+
+/// What is opened while the records of a row are looked for has none when that is over: else it would give back, at its
+/// end, what nobody has paid for.
+fn forgotten_while_charged(binaries: &Binaries) -> Result<()> {
+    const ROUNDS: u32 = 5;
+    const ROWS: &str = "numfile=50000";
+    let world = world(binaries, "rows-forgotten")?;
+    let (alice, bob) = (ALICE.to_string(), BOB.to_string());
+    // With his the programs stay when hers goes.
+    limit(&world, &bob, ROWS)?;
+    let stays = start(binaries, &format!("uid={ALICE} open=500"))?;
+    limit(&world, &alice, ROWS)?;
+    let before = held(&world, ALICE, Resource::Numfile)?;
+    ensure!(before >= 500, "{before} files");
+    for round in 0..ROUNDS {
+        let steps =
+            format!("uid={ALICE} say=begun wait open=20000 say=ready wait drop say=gone wait");
+        let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+        program.hear("begun")?;
+        program.go_on()?;
+        limit(&world, &alice, "numfile=unlimited")?;
+        let said = program.next_line()?;
+        ensure!(said == "open=20000: 20000\n", "{said}");
+        program.hear("ready")?;
+        limit(&world, &alice, ROWS)?;
+        program.go_on()?;
+        // It says so behind what it drops.
+        program.hear("drop: done")?;
+        program.hear("gone")?;
+        program.finish()?;
+        expect_held(&world, ALICE, Resource::Numfile, before)
+            .with_context(|| format!("round {round}"))?;
+    }
+    stays.finish()
 }

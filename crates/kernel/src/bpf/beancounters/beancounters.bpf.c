@@ -533,7 +533,9 @@ int meet_locks(struct bpf_iter__task_file *ctx)
 	if (!first.amount || bpf_map_update_elem(&locked_files, &address, &first, BPF_NOEXIST))
 		return 0;
 	note_locked_file(1);
-	raise_to(&row->maxheld, __sync_fetch_and_add(&row->held, first.amount) + first.amount);
+	add_beyond(row, first.amount);
+	if (is_forgotten_now(row))
+		give_back_locks(address);
 	return 0;
 }
 
@@ -584,6 +586,9 @@ int set_bill(struct set_bill_args *args)
 		__sync_lock_test_and_set(&bill->state, BILL_MADE);
 	}
 	row = &bill->rows[which];
+	/* What was charged while it was forgotten, and taken back. */
+	if (args->counted && is_forgotten_now(row))
+		__sync_lock_test_and_set(&row->held, 0);
 	row->barrier = args->barrier;
 	row->limit = args->limit;
 	row->observed = args->observed;
@@ -664,6 +669,7 @@ int forget_bill(struct forget_bill_args *args)
 
 	if (!bill || !known || what.row > BILL_ROWS)
 		return -EINVAL;
+	stop_counting(what.slot, what.row);
 	if (holds_any(bill, what.row)) {
 		bpf_for_each_map_elem(&charges, forget_group, &what, 0);
 		bpf_for_each_map_elem(&further_charges, forget_charge, &what, 0);

@@ -294,6 +294,13 @@ static __noinline int record_anew(struct row *row, __u32 slot, __u32 which, __u6
 	return 1;
 }
 
+/* After a record was made: the walk that forgets the row's records may have been past this one (stop_counting()). */
+static __always_inline void drop_if_forgotten(const struct row *row, __u64 object, __u32 which)
+{
+	if (is_forgotten_now(row))
+		uncharge(object, which);
+}
+
 /* Returns 1 where the object is granted. `forced`: it is there already. */
 static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount, bool forced)
 {
@@ -305,6 +312,7 @@ static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount
 		if (record_charge(object, which, slot, amount)) {
 			add_beyond(row, amount);
 			drop_second(object, which);
+			drop_if_forgotten(row, object, which);
 		}
 		return 1;
 	}
@@ -316,7 +324,10 @@ static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount
 			return 0;
 		add_beyond(row, amount);
 	}
-	return record_charge(object, which, slot, amount) || record_anew(row, slot, which, object, amount);
+	if (!record_charge(object, which, slot, amount))
+		record_anew(row, slot, which, object, amount);
+	drop_if_forgotten(row, object, which);
+	return 1;
 }
 
 /* The same for one piece, where the bill is known and the row counted: what nearly always happens is inline. */
@@ -326,7 +337,10 @@ static __always_inline int charge_piece(struct bill *bill, __u32 slot, __u32 whi
 
 	if (!add_within(row, 1, row->barrier))
 		return charge(slot, which, object, 1, false);
-	return record_charge(object, which, slot, 1) || record_anew(row, slot, which, object, 1);
+	if (!record_charge(object, which, slot, 1))
+		record_anew(row, slot, which, object, 1);
+	drop_if_forgotten(row, object, which);
+	return 1;
 }
 
 /* Whether so much more would be granted; a refusal is counted. */

@@ -159,6 +159,8 @@ static __noinline int bill_lock_request(__u64 file, __u32 type)
 		add_beyond(row, more);
 	}
 	__sync_fetch_and_add(&charge->amount, more);
+	if (is_forgotten_now(row))
+		give_back_locks(file);
 	return 0;
 }
 

@@ -191,6 +191,7 @@ int forget_buffers(struct forget_bill_args *args)
 
 	if (what.row > BILL_ROWS)
 		return -EINVAL;
+	stop_counting(what.slot, what.row);
 	bpf_for_each_map_elem(&socket_buffers, forget_buffer, &what, 0);
 	return 0;
 }

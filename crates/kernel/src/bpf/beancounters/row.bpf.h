@@ -108,6 +108,28 @@ static __always_inline struct row *counted_row(__u32 slot, __u32 which)
 	return row && row->counted ? row : NULL;
 }
 
+static __always_inline bool is_forgotten_now(const struct row *row)
+{
+	return !*(volatile const __u32 *)&row->counted;
+}
+
+/* Before the records of a row are looked for to be forgotten, or of all rows (BILL_ROWS): whoever makes one from now on
+ * finds its row not counted, and takes it back. A full barrier: either it finds that, or the walk finds the record. */
+static __always_inline void stop_counting(__u32 slot, __u32 which)
+{
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+	__u32 i;
+
+	if (!bill)
+		return;
+	for (i = 0; i < BILL_ROWS; i++) {
+		if (which != BILL_ROWS && which != i)
+			continue;
+		__sync_lock_test_and_set(&bill->rows[i].counted, 0);
+		__sync_fetch_and_and(&bill->counted_rows, ~(1U << i));
+	}
+}
+
 /* The account of a task: the one it has entered, else its user's. NOBODY: root, bursard, kernel threads and tasks without
  * an account, which are never refused anything. NOBODY as well while its membership is not known (membership.bpf.h):
  * then nothing is charged, and the next lookup asks again. */

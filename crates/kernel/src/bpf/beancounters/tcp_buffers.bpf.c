@@ -342,6 +342,7 @@ int forget_tcp(struct forget_bill_args *args)
 
 	if (what.row > BILL_ROWS)
 		return -EINVAL;
+	stop_counting(what.slot, what.row);
 	bpf_for_each_map_elem(&tcp_buffers, forget_tcp_record, &what, 0);
 	return 0;
 }

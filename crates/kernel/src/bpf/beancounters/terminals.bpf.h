@@ -77,8 +77,11 @@ static __noinline int meet_terminal(__u32 slot, __u64 inode)
 {
 	struct row *row = counted_row(slot, BILL_NUMPTY);
 
-	if (row && inode && record_terminal(slot, inode))
-		add_beyond(row, 1);
+	if (!row || !inode || !record_terminal(slot, inode))
+		return 0;
+	add_beyond(row, 1);
+	if (is_forgotten_now(row))
+		give_back_terminal(inode);
 	return 0;
 }
 
@@ -108,6 +111,8 @@ static __noinline int charge_terminal(__u32 slot, __u64 inode)
 		__sync_fetch_and_add(&row->held, -1);
 		count_unrecorded();
 	}
+	if (is_forgotten_now(row))
+		give_back_terminal(inode);
 	return 1;
 }
 
