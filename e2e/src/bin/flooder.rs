@@ -41,6 +41,7 @@
 //! | `relock=N` | one lock, taken and given back as many times |
 //! | `pty=N` | pseudo terminals |
 //! | `signal=N` | signals queued to ourselves |
+//! | `sigio=N` | signals of a file that is ready, queued to ourselves (F_SETSIG); those that are not queued nobody is told of |
 //! | `own=N` | signals that only the C library sends, to our own thread |
 //! | `mlock=PAGES`, `maplocked=PAGES` | locked memory by mlock(2), by mmap(MAP_LOCKED), a page at a time |
 //! | `shmget=PAGES`, `shared=PAGES` | shared memory: a System V segment, a shared anonymous mapping |
@@ -367,6 +368,44 @@ fn queue_signal() -> Result<(), i32> {
     or_errno(unsafe { libc::sigqueue(libc::getpid(), libc::SIGRTMIN() + 1, value) }).map(drop)
 }
 
+/// Signals queued for our user (SigQ).
+fn queued_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigQ:"));
+    let queued = line.and_then(|line| line.trim().split('/').next());
+    queued.and_then(|it| it.parse().ok()).unwrap_or(0)
+}
+
+/// A pipe that tells its reader by a real-time signal of each byte.
+fn pipe_with_signal(kept: &mut Kept) -> Result<i32, i32> {
+    const F_SETSIG: i32 = 10;
+    let mut pipe = [0; 2];
+    // SAFETY: a live array of two, then plain numbers.
+    unsafe {
+        or_errno(libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK))?;
+        kept.files.extend(pipe);
+        or_errno(libc::fcntl(pipe[0], libc::F_SETOWN, libc::getpid()))?;
+        or_errno(libc::fcntl(pipe[0], F_SETSIG, libc::SIGRTMIN() + 1))?;
+        or_errno(libc::fcntl(
+            pipe[0],
+            libc::F_SETFL,
+            libc::O_ASYNC | libc::O_NONBLOCK,
+        ))?;
+    }
+    Ok(pipe[1])
+}
+
+/// How many of so many are queued.
+fn signals_of_file(kept: &mut Kept, times: u64) -> Result<u64, i32> {
+    let before = queued_signals();
+    let writer = pipe_with_signal(kept)?;
+    for _ in 0..times {
+        // SAFETY: one live byte.
+        or_errno(unsafe { libc::write(writer, [1_u8].as_ptr().cast(), 1) } as i32)?;
+    }
+    Ok(queued_signals() - before)
+}
+
 /// SIGSETXID of glibc and musl's alike, in which setuid(2) reaches a thread. Blocked, so that they queue.
 fn signal_as_libc() -> Result<(), i32> {
     const SIGSETXID: i32 = 33;
@@ -652,6 +691,10 @@ fn main() {
             }
             "pty" => ask(&step, number, || terminal().map(|fd| kept.files.push(fd))),
             "signal" => ask(&step, number, queue_signal),
+            "sigio" => match signals_of_file(&mut kept, number) {
+                Ok(got) => say(&format!("{step}: {got}")),
+                Err(errno) => say(&format!("{step}: {}", name(errno))),
+            },
             "own" => ask(&step, number, signal_as_libc),
             "mlock" => ask(&step, number, || {
                 let at = map(&mut kept, 1, libc::MAP_PRIVATE)?;

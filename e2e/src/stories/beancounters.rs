@@ -930,6 +930,12 @@ fn floods(binaries: &Binaries) -> Result<()> {
             "signal=500: 40 EAGAIN×460",
         ),
         (
+            Resource::Numsiginfo,
+            "numsiginfo=40",
+            "sigio=500",
+            "sigio=500: 40",
+        ),
+        (
             Resource::Lockedpages,
             "lockedpages=16",
             "maplocked=50",

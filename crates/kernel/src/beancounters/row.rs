@@ -135,7 +135,7 @@ pub(super) static ROWS: [Row; 14] = [
         resource: Resource::Numsiginfo,
         index: bill_row::BILL_NUMSIGINFO,
         object: Object::Rows,
-        sets: &[(&["bill_signal"], Strict)],
+        sets: &[(&["bill_signal", "bill_signal_of_file"], Strict)],
     },
     Row {
         resource: Resource::Shmpages,

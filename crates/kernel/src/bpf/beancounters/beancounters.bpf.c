@@ -329,31 +329,45 @@ static __always_inline bool is_signal_beyond_refusal(int signal)
 }
 
 /* The kernel counts these itself, for each user; a queued signal is paid for by who is to get it. Those
- * below SIGRTMIN are not queued twice, and SIGKILL is among them. */
-SEC("?lsm/task_kill")
-int BPF_PROG(bill_signal, struct task_struct *target, struct kernel_siginfo *info, int signal,
-	     const struct cred *cred, int ret)
+ * below SIGRTMIN are not queued twice, and SIGKILL is among them. `asks`: the running task sends it. Returns 1 where one
+ * more is granted. */
+static __always_inline int may_queue_signal(struct task_struct *target, int signal, bool asks)
 {
 	__u32 slot;
 	struct row *row;
 	__s64 held;
 
-	if (ret || signal < SIGRTMIN)
-		return ret;
+	if (signal < SIGRTMIN)
+		return 1;
 	slot = slot_of_task(target);
 	row = counted_row(slot, BILL_NUMSIGINFO);
 	if (!row)
-		return 0;
+		return 1;
 	held = pending_signals_of(target);
-	if (held + 1 > row->barrier && !is_signal_beyond_refusal(signal)) {
+	if (held + 1 > row->barrier && !(asks && is_signal_beyond_refusal(signal))) {
 		row->held = held;
-		tell_bill(slot, BILL_NUMSIGINFO, 1, true);
+		tell_bill(slot, BILL_NUMSIGINFO, 1, asks);
 		if (!row->observed)
-			return -EAGAIN;
+			return 0;
 	}
 	row->held = held + 1;
 	raise_to(&row->maxheld, held + 1);
-	return 0;
+	return 1;
+}
+
+SEC("?lsm/task_kill")
+int BPF_PROG(bill_signal, struct task_struct *target, struct kernel_siginfo *info, int signal,
+	     const struct cred *cred, int ret)
+{
+	return ret ? ret : may_queue_signal(target, signal, true) ? 0 : -EAGAIN;
+}
+
+/* Of a file that is ready (F_SETSIG with O_ASYNC), or whose lease ends. Nobody sends it: a packet may have come in. Refused
+ * nothing is sent, no SIGIO in its place either (fs/fcntl.c send_sigio_to_task()). */
+SEC("?lsm/file_send_sigiotask")
+int BPF_PROG(bill_signal_of_file, struct task_struct *target, struct fown_struct *owner, int signal, int ret)
+{
+	return ret ? ret : may_queue_signal(target, signal, false) ? 0 : -EAGAIN;
 }
 
 /* --- shmpages ------------------------------------------------------------------------------- */

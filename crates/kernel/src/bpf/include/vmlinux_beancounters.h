@@ -82,6 +82,7 @@ struct sk_buff {
 struct bpf_map;
 struct request_sock;
 struct kernel_siginfo;
+struct fown_struct;
 struct kern_ipc_perm;
 
 struct file_lock_context {
