@@ -98,9 +98,9 @@ static __noinline int charge_terminal(__u32 slot, __u64 inode)
 {
 	struct row *row = counted_row(slot, BILL_NUMPTY);
 
+	give_back_terminal(inode);	/* of one before at this address, whoever has paid for that */
 	if (!row)
 		return 1;
-	give_back_terminal(inode);	/* of one before at this address */
 	if (!add_terminal(slot, row)) {
 		tell_bill(slot, BILL_NUMPTY, 1, true);
 		if (!row->observed)
