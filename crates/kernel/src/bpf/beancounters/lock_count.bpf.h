@@ -41,6 +41,7 @@ static __always_inline __u64 count_list(__u64 head, __u64 file)
 {
 	struct lock_walk walk = { .head = head, .file = file };
 	__u32 count = 0, met = 0;
+	__u64 at = 0;
 
 	bpf_probe_read_kernel(&walk.at, sizeof(walk.at), (void *)head);
 	LOOP(count_lock, &walk);
@@ -48,7 +49,9 @@ static __always_inline __u64 count_list(__u64 head, __u64 file)
 	 * turn of the loop, and from 6.12 on gives up. */
 	bpf_probe_read_kernel(&count, sizeof(count), &walk.count);
 	bpf_probe_read_kernel(&met, sizeof(met), &walk.met);
-	return count + ((__u64)met << MET_SHIFT) + (met < LOCKS_LOOKED_AT ? 0 : 1ULL << 32);
+	/* A lock that was freed and made again meanwhile leads to another list, or nowhere. */
+	bpf_probe_read_kernel(&at, sizeof(at), &walk.at);
+	return count + ((__u64)met << MET_SHIFT) + (at == head ? 0 : 1ULL << 32);
 }
 
 /* `context`: the inode's struct file_lock_context. */
