@@ -65,12 +65,11 @@ static __always_inline __u64 key_of(__u64 object, __u32 which)
 	return object + (which == BILL_NUMOTHERSOCK ? BILL_NUMTCPSOCK : which);
 }
 
-_Static_assert((BILL_NUMPROC | BILL_NUMFILE | BILL_NUMTCPSOCK | BILL_SHMPAGES) < 8,
-	       "rows with records fit into the bits of key_of()");
-
 /* Rows whose objects have records here. */
 enum { RECORDED_ROWS = 1U << BILL_NUMPROC | 1U << BILL_NUMFILE | 1U << BILL_NUMTCPSOCK | 1U << BILL_NUMOTHERSOCK |
 		       1U << BILL_SHMPAGES };
+
+_Static_assert(RECORDED_ROWS < 1U << 8, "rows with records fit into the bits of key_of()");
 
 static __always_inline bool is_of(__u64 key, __u64 object)
 {
