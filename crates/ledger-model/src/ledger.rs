@@ -329,9 +329,12 @@ impl<R: Rules> Ledger<R> {
         for account in 0..self.accounts.len() {
             if !R::IS_FORMER {
                 let total = self.level(world, account).1;
-                self.accounts[account]
-                    .patience
-                    .keep(total, LIMIT, world.now_ms);
+                let it = &mut self.accounts[account];
+                let patient = rules::Patience::default();
+                if !rules::is_files_credit(it.files_credit_ms, &patient, world.now_ms) {
+                    it.files_credit_ms = 0;
+                }
+                it.patience.keep(total, LIMIT, world.now_ms);
             }
             if self.level(world, account).0 > LIMIT {
                 self.settle(world, account, Running::Other, starve);

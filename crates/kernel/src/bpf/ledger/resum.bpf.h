@@ -386,11 +386,14 @@ static __always_inline void end_walk(struct ledger_state *state, struct resum *r
 /* Not inlined, for the stack of the re-sum: 6.1 has 512 bytes for all calls that lead to a decision. */
 static __noinline int patience_ends(struct account *account)
 {
-	__u32 now = now_ms(), until;
+	__u32 now = now_ms(), until, since;
 	__s64 total, limit;
 
 	if (!account)
 		return 0;
+	since = account->files_credit_ms;
+	if (since && !has_files_credit(since, false, now))
+		__sync_val_compare_and_swap(&account->files_credit_ms, since, 0); /* soon, for times come round */
 	until = account->unbounded_until_ms;
 	limit = account->limit_pages;
 	total = total_pages(account) - account->forgone_pages;
