@@ -51,6 +51,7 @@
 //! | `unroute=N` | takes the last of the routes away again |
 //! | `address=N` | the same as `route`, by ioctl(2) |
 //! | `generic=N` | messages of 1 KiB by generic netlink, to a family that is not there |
+//! | `table=N` | tables of packet filters in our own network namespace (`net=1`), by io_uring; counts those not answered EPERM |
 //! | `names=N` | names of files that are not there, looked up in /sys and remembered by the kernel |
 //! | `mount=N` | mounts of /tmp on itself, in a mount namespace of our own (`mnt=1`) |
 //! | `time=N` | nothing: prints the median nanoseconds of fork and wait, of N |
@@ -74,6 +75,8 @@ mod namespaces;
 mod network;
 #[path = "flooder/passing.rs"]
 mod passing;
+#[path = "flooder/ring.rs"]
+mod ring;
 #[path = "flooder/tcp.rs"]
 mod tcp;
 
@@ -740,6 +743,13 @@ fn main() {
                     say(&format!("{step}: no socket, {}", name(errno)));
                 }
             }
+            "table" => match (ring::Ring::new(), socket(libc::AF_INET, libc::SOCK_DGRAM)) {
+                (Ok(ring), Ok(fd)) => {
+                    kept.files.push(fd);
+                    ask(&step, number, || ring::set_table(&ring, fd));
+                }
+                (Err(errno), _) | (_, Err(errno)) => say(&format!("{step}: no {}", name(errno))),
+            },
             "names" => ask(&step, number, || {
                 kept.names += 1;
                 let path = format!("/sys/kernel/flooder-no-such-file-{}", kept.names);

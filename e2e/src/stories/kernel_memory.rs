@@ -53,6 +53,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: generic_netlink,
     },
     Story {
+        name: "kernel_memory_is_held_whoever_carries_a_setsockopt_out",
+        place: Place::Guest,
+        tell: options_by_ring,
+    },
+    Story {
         name: "kernel_memory_for_names_refuses_nobody_anything",
         place: Place::Guest,
         tell: remembered_names,
@@ -410,6 +415,28 @@ fn generic_netlink(binaries: &Binaries) -> Result<()> {
     ensure!((1..=MOST).contains(&got(held, &["ENOMEM"])?), "{said:?}");
     let bobs = answers(binaries, &format!("uid={BOB} {steps}"))?;
     ensure!(bobs.last() == Some(&granted), "{bobs:?}");
+    Ok(())
+}
+
+/// io_uring sets options of sockets under a system call's number of its own, or anybody's.
+fn options_by_ring(binaries: &Binaries) -> Result<()> {
+    // Of 512 bytes each; a scan in between finds none of them, and as many more are granted.
+    const TIMES: u64 = 20_000;
+    let world = world(binaries, "kmem-options")?;
+    limit(&world, &ALICE.to_string(), "kmemsize=4M")?;
+    let steps = |uid: u32, net: &str| format!("uid={uid} {net}table={TIMES}");
+    // In root's namespace it is the kernel that answers, and it makes nothing.
+    for (uid, net) in [(BOB, "userns net=1 "), (ALICE, "")] {
+        answers(binaries, &steps(uid, net))?;
+        let failcnt = row(&world)?.failcnt;
+        ensure!(failcnt == 0, "{uid} {net}: {failcnt}");
+    }
+    let said = answers(binaries, &steps(ALICE, "userns net=1 "))?;
+    let tables = said.last().context("an answer")?;
+    println!("        {tables}");
+    let tables = got(tables, &["EPERM"])?;
+    ensure!(tables > 100 && tables < TIMES, "{said:?}");
+    ensure!(row(&world)?.failcnt > 0, "{:?}", row(&world)?);
     Ok(())
 }
 

@@ -175,6 +175,7 @@ pub(super) static ROWS: [Row; 14] = [
                 &[
                     "bill_user_namespace",
                     "bill_own_namespace",
+                    "bill_socket_option",
                     "bill_netlink",
                     "bill_socket",
                     "bill_fork",
@@ -187,6 +188,7 @@ pub(super) static ROWS: [Row; 14] = [
                 &[
                     "bill_user_namespace",
                     "bill_own_namespace",
+                    "bill_socket_option",
                     "bill_netlink",
                     "bill_socket",
                     "bill_fork",

@@ -433,7 +433,7 @@ int BPF_PROG(bill_user_namespace, const struct cred *cred, int ret)
 	return ret ? ret : may_take_kernel_memory(bytes, COUNTED_ALREADY, false) ? 0 : -ENOMEM;
 }
 
-/* Routes, addresses and filters that are not asked for by netlink: SIOCADDRT and its like, tables of iptables-legacy. */
+/* Routes and addresses that are not asked for by netlink: SIOCADDRT and its like. */
 static __noinline int may_set_network(void)
 {
 	struct bill_facts *known = facts();
@@ -442,6 +442,21 @@ static __noinline int may_set_network(void)
 	if (!known || own_call() != CALL_SETS || !bill_of_me(known, 1U << BILL_KMEMSIZE, &slot))
 		return 1;
 	return take_kernel_memory(slot, NETWORK_SETTING_BYTES);
+}
+
+/* Tables of iptables-legacy and their like, however it is asked for: io_uring does it too, under its own number or, of linked
+ * requests, under any. In network namespaces that root has not made, wherever who asks is: their owner may. */
+SEC("?lsm/socket_setsockopt")
+int BPF_PROG(bill_socket_option, struct socket *socket, int level, int option, int ret)
+{
+	struct bill_facts *known = facts();
+	struct sock *sk = socket->sk;
+	__u32 slot = NOBODY;
+
+	if (ret || !known || !is_network_option(level, option) || !sk ||
+	    sk->__sk_common.skc_net.net->user_ns->level <= 0 || !bill_of_me(known, 1U << BILL_KMEMSIZE, &slot))
+		return ret;
+	return take_kernel_memory(slot, NETWORK_SETTING_BYTES) ? 0 : -EPERM;
 }
 
 /* All that makes something in a user namespace of one's own asks for this there: unshare(2), clone(2), mounts

@@ -96,7 +96,7 @@ static __noinline int take_kernel_memory(__u32 slot, __s64 bytes)
  * sets something of the network, or makes others. The numbers: as in compat.bpf.h; what is not known makes. */
 enum own_call { CALL_GIVES_BACK, CALL_MOUNTS, CALL_SETS, CALL_MAKES };
 
-/* By ioctl(2): include/uapi/linux/sockios.h, if_tun.h. All others change, show or take away. */
+/* By ioctl(2), which io_uring does not do: include/uapi/linux/sockios.h, if_tun.h. All others change, show or take away. */
 static __always_inline enum own_call call_of_request(__u32 request)
 {
 	switch (request) {
@@ -115,11 +115,15 @@ static __always_inline enum own_call call_of_request(__u32 request)
 	return CALL_GIVES_BACK;
 }
 
-/* By setsockopt(2): a table of packet filters, include/uapi/linux/netfilter_ipv4/ip_tables.h IPT_SO_SET_REPLACE (also of
- * IPv6 and ARP), netfilter_bridge/ebtables.h EBT_SO_SET_ENTRIES; a multicast router's entries, mroute.h, mroute6.h. */
-static __always_inline enum own_call call_of_option(__u32 option)
+/* Of setsockopt(2): a table of packet filters, include/uapi/linux/netfilter_ipv4/ip_tables.h IPT_SO_SET_REPLACE (also of
+ * IPv6), netfilter_arp/arp_tables.h ARPT_SO_SET_REPLACE, netfilter_bridge/ebtables.h EBT_SO_SET_ENTRIES; a multicast
+ * router's entries, mroute.h, mroute6.h. */
+static __always_inline bool is_network_option(int level, int option)
 {
-	return option == 64 || option == 128 || (option >= 200 && option <= 210) ? CALL_SETS : CALL_GIVES_BACK;
+	enum { SOL_IP = 0, SOL_IPV6 = 41 };
+
+	return (level == SOL_IP || level == SOL_IPV6) &&
+	       (option == 64 || option == 96 || option == 128 || (option >= 200 && option <= 210));
 }
 
 static __always_inline enum own_call own_call(void)
@@ -142,10 +146,6 @@ static __always_inline enum own_call own_call(void)
 		return CALL_MOUNTS;
 	if (is_compat ? number == 54 : number == 16 || number == 514)	/* ioctl */
 		return call_of_request(is_compat ? (__u32)regs->cx : (__u32)regs->si);
-	if (is_compat ? number == 366 : number == 54 || number == 541)	/* setsockopt */
-		return call_of_option(regs->dx);
-	if (is_compat && number == 102)	/* socketcall: its arguments lie in memory */
-		return CALL_SETS;
 #elif defined(__TARGET_ARCH_arm64)
 	struct pt_regs *regs = registers();
 	bool is_compat = regs->pstate & PSR_MODE32;
@@ -159,8 +159,6 @@ static __always_inline enum own_call own_call(void)
 		return CALL_MOUNTS;
 	if (number == (is_compat ? 54 : 29))	/* ioctl */
 		return call_of_request(regs->regs[1]);
-	if (number == (is_compat ? 294 : 208))	/* setsockopt */
-		return call_of_option(regs->regs[2]);
 #endif
 	return CALL_MAKES;
 }
