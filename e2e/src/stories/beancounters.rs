@@ -1416,7 +1416,7 @@ fn forgotten_while_charged(binaries: &Binaries) -> Result<()> {
     let (alice, bob) = (ALICE.to_string(), BOB.to_string());
     // With his the programs stay when hers goes.
     limit(&world, &bob, ROWS)?;
-    let stays = start(binaries, &format!("uid={ALICE} open=500"))?;
+    let mut stays = start(binaries, &format!("uid={ALICE} open=500"))?;
     limit(&world, &alice, ROWS)?;
     let before = held(&world, ALICE, Resource::Numfile)?;
     ensure!(before >= 500, "{before} files");
