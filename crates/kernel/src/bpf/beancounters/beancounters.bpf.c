@@ -454,7 +454,7 @@ int BPF_PROG(bill_socket_option, struct socket *socket, int level, int option, i
 	__u32 slot = NOBODY;
 
 	if (ret || !known || !is_network_option(level, option) || !sk ||
-	    sk->__sk_common.skc_net.net->user_ns->level <= 0 || !bill_of_me(known, 1U << BILL_KMEMSIZE, &slot))
+	    !is_in_own_network(sk) || !bill_of_me(known, 1U << BILL_KMEMSIZE, &slot))
 		return ret;
 	return take_kernel_memory(slot, NETWORK_SETTING_BYTES) ? 0 : -EPERM;
 }

@@ -221,6 +221,15 @@ static __always_inline bool has_buffer_rows(__u32 slot)
 	return counted_row(slot, BILL_OTHERSOCKBUF) || counted_row(slot, BILL_DGRAMRCVBUF);
 }
 
+/* Whoever makes a record when its rows are not counted any more takes it back: the walk over all may have passed it. */
+static __always_inline int keep_record(__u64 sk, __u32 slot)
+{
+	if (has_buffer_rows(slot))
+		return 1;
+	forget_socket(sk);
+	return 0;
+}
+
 /* From now on that account pays. Returns 1 where there was no record of it; with `is_new` one of an earlier socket at
  * its address is given back first. */
 static __noinline int record_socket(__u64 sk, __u32 slot, bool is_new)
@@ -228,16 +237,15 @@ static __noinline int record_socket(__u64 sk, __u32 slot, bool is_new)
 	struct socket_buffers first = { .slot = slot };
 
 	first.sending = first.receiving = booked_of(slot, 0);
-
 	if (!has_buffer_rows(slot))
 		return 0;
 	note_socket(sk, slot, 1);
 	if (!bpf_map_update_elem(&socket_buffers, &sk, &first, BPF_NOEXIST))
-		return 1;
+		return keep_record(sk, slot);
 	if (is_new || !bpf_map_lookup_elem(&socket_buffers, &sk)) {
 		forget_socket(sk);
 		if (!bpf_map_update_elem(&socket_buffers, &sk, &first, BPF_NOEXIST))
-			return 1;
+			return keep_record(sk, slot);
 		count_unrecorded();
 	}
 	note_socket(sk, slot, -1);
@@ -257,8 +265,8 @@ static __noinline int may_send(__u64 sk, __u32 size, __u32 slot)
 	if (!buffers)
 		return 1;
 	/* What comes back to its error queue (SO_TIMESTAMPING) passes no filter: sock_queue_err_skb(). So who does not read that
-	 * sends no more. */
-	if (!may_hold(buffers, BILL_DGRAMRCVBUF, receiving_now(sk), true))
+	 * sends no more; what others send him keeps nobody from it. */
+	if (FAR_READ(sk, struct sock, sk_error_queue.qlen) && !may_hold(buffers, BILL_DGRAMRCVBUF, receiving_now(sk), true))
 		return 0;
 	return may_hold(buffers, BILL_OTHERSOCKBUF, sending_then(sk, size), true);
 }

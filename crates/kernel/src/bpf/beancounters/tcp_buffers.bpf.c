@@ -272,7 +272,8 @@ int tcp_option(struct bpf_sockopt *ctx)
 static __noinline int may_take_packet(__u64 sk, __s64 bytes, __u32 length)
 {
 	struct tcp_buffers *buffers = tcp_buffers_of(sk);
-	struct row *row = buffers ? row_in_force(buffers->slot, BILL_TCPRCVBUF) : NULL;
+	__u32 slot = buffers ? *(volatile __u32 *)&buffers->slot : NOBODY;
+	struct row *row = row_in_force(slot, BILL_TCPRCVBUF);
 	__s64 then;
 
 	if (!row || !buffers || row->observed || !is_sized(buffers, TCP_RECEIVING))
@@ -281,7 +282,7 @@ static __noinline int may_take_packet(__u64 sk, __s64 bytes, __u32 length)
 	if (then <= size_now(sk, TCP_RECEIVING) ||
 	    length <= (__u32)FAR_READ(sk, struct tcp_sock, advmss) + HEADER_BYTES)
 		return 1;
-	return book_within(row, buffers->slot, &buffers->booked[TCP_RECEIVING], then, row->barrier);
+	return book_within(row, slot, &buffers->booked[TCP_RECEIVING], then, row->barrier);
 }
 
 SEC("?lsm/socket_sock_rcv_skb")

@@ -138,22 +138,36 @@ static __noinline int forget_tcp_socket(__u64 sk)
 	return 0;
 }
 
+static __always_inline bool has_tcp_rows(__u32 slot)
+{
+	return counted_row(slot, BILL_TCPSNDBUF) || counted_row(slot, BILL_TCPRCVBUF);
+}
+
+/* Whoever makes a record when its rows are not counted any more takes it back: the walk over all may have passed it. */
+static __always_inline int keep_tcp_record(__u64 sk, __u32 slot)
+{
+	if (has_tcp_rows(slot))
+		return 1;
+	forget_tcp_socket(sk);
+	return 0;
+}
+
 /* From now on that account pays. Returns 1 where there was no record of it; with `is_new` one of an earlier socket at
  * its address is given back first. */
 static __noinline int record_tcp_socket(__u64 sk, struct tcp_buffers *first, bool is_new)
 {
 	__u32 slot = first->slot;
 
-	if (!counted_row(slot, BILL_TCPSNDBUF) && !counted_row(slot, BILL_TCPRCVBUF))
+	if (!has_tcp_rows(slot))
 		return 0;
 	first->booked[TCP_SENDING] = first->booked[TCP_RECEIVING] = booked_of(slot, 0);
 	note_tcp_socket(sk, slot, 1);
 	if (!bpf_map_update_elem(&tcp_buffers, &sk, first, BPF_NOEXIST))
-		return 1;
+		return keep_tcp_record(sk, slot);
 	if (is_new) {
 		forget_tcp_socket(sk);
 		if (!bpf_map_update_elem(&tcp_buffers, &sk, first, BPF_NOEXIST))
-			return 1;
+			return keep_tcp_record(sk, slot);
 	}
 	if (!tcp_buffers_of(sk))
 		count_unrecorded();

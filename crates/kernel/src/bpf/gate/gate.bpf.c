@@ -199,6 +199,7 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	struct account *account;
 	__s64 credit = 0, own, most;
 	struct tops tops;
+	bool by_level;
 
 	if (pages <= 0 || !state || !mm || !find_grower(&grower))
 		return false;
@@ -206,6 +207,8 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	record = record_of(&grower);
 	if (!account)
 		return false;
+	/* By what is held exec was let pass, up to the limit: who is refused here dies. */
+	by_level = request != REQUEST_EXEC || account->measure == MEASURE_COMMITTED;
 	if (record) {
 		credit = *(volatile __s64 *)&record->reserved_pages;
 		if (credit < 0)
@@ -216,21 +219,20 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	tops.level = account->barrier_pages;
 	tops.private = account->private_barrier_pages;
 	own = (__s64)mm->data_vm + (__s64)mm->stack_vm;
-	/* By what is held exec was let pass, up to the limit: who is refused here dies. */
-	if (request == REQUEST_EXEC && account->measure != MEASURE_COMMITTED)
-		tops.level = NO_BOUND_PAGES;
 	if (credit == pages && account->limit_pages != NO_BOUND_PAGES) {
 		tops.level = account->limit_pages;
 	} else if (own + (request == REQUEST_FORK ? 0 : pages) <= by_page_size(SMALL_PAGES)) {
 		tops.level = top_of_beginners(account->limit_pages);
 		tops.private = top_of_beginners(account->private_barrier_pages);
 	}
+	if (!by_level)
+		tops.level = NO_BOUND_PAGES;
 	if (fits_within(&grower, pages, credit, &tops, is_private))
 		return false;
 	/* Small ones only: a large one would be killed at the limit instead of being refused. */
 	most = login_reserve_of_memory(account);
 	if (own + pages <= most && take_login_reserve(login_of_me(), pages, most)) {
-		tops.level = top_of_beginners(account->limit_pages);
+		tops.level = by_level ? top_of_beginners(account->limit_pages) : NO_BOUND_PAGES;
 		tops.private = top_of_beginners(account->private_barrier_pages);
 		if (fits_within(&grower, pages, credit, &tops, is_private))
 			return false;

@@ -34,6 +34,10 @@ struct sock_common {
 	possible_net_t skc_net;	/* CONFIG_NET_NS */
 };
 
+struct sk_buff_head {
+	__u32 qlen;
+};
+
 struct sock {
 	struct sock_common __sk_common;
 	struct {
@@ -42,6 +46,7 @@ struct sock {
 	} sk_backlog;
 	int sk_rcvbuf;
 	int sk_sndbuf;
+	struct sk_buff_head sk_error_queue;
 	refcount_t sk_wmem_alloc;
 	int sk_wmem_queued;
 	u16 sk_type;

@@ -112,7 +112,7 @@ static __always_inline void note_change(struct mm_record *record, struct account
 {
 	__s64 pages = recorded_pages(record) - before;
 
-	/* Booking tells of the living, but not of the dying: with their credit what the living share comes back. */
+	/* See growth_of(). */
 	if (pages > 0 && record->state == MM_DYING)
 		note_growth(account, pages);
 	if (own_mm() == (__u64)mm) {

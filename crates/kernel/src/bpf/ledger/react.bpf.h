@@ -208,6 +208,15 @@ __noinline int leave_to_thread(__u32 slot, __s64 sum, __u32 trigger)
 	return 0;
 }
 
+/* An event is not interrupted for long. Others may have been since they read the sum. */
+static __always_inline void note_within_limit(struct account *account, __s64 held, __u32 trigger)
+{
+	if (trigger != TRIGGER_EVENT)
+		held = level_now(account);
+	if (held <= account->limit_pages)
+		doubt_ends(account);
+}
+
 /* What an account's new level asks for. `held` is what this very booking produced. `running`: enum
  * running. Global, as settle() is. */
 __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
@@ -220,7 +229,7 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 		return 0;
 	held += beyond_records(account) + excess_credit(account, files_credit_of(account));
 	if (held < account->near_pages) {
-		doubt_ends(account);
+		note_within_limit(account, held, trigger);
 		return 0;
 	}
 	/* Not in charge yet: another kernel half kills, and what it has killed is not known here. */
@@ -255,8 +264,7 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 		return 0;
 	}
 	raise_maxheld(account, held);
-	if (held <= account->limit_pages)
-		doubt_ends(account);
+	note_within_limit(account, held, trigger);
 	return 0;
 }
 

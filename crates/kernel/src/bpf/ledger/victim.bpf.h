@@ -60,7 +60,7 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	struct ledger_state *state = ledger_state();
 	struct account *account = walk ? account_at(walk->slot) : NULL;
 	struct doubt *doubt = walk ? &walk->doubt : NULL; /* too large for the stack */
-	__s64 lazyfree;
+	__s64 lazyfree, grown;
 	int wait;
 
 	if (!state || !account || !doubt)
@@ -90,7 +90,9 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	doubt->held_pages = account->held_pages - walk->forgone;
 	doubt->largest_pages = walk->largest;
 	doubt->asked_pages = account->asked_pages;
-	doubt->grown_pages = *(volatile __s64 *)&account->grown_pages + walk->copied + unrecorded_pages(account);
+	/* Below zero where it was reset between a fork's being taken off and its being booked. */
+	grown = *(volatile __s64 *)&account->grown_pages;
+	doubt->grown_pages = (grown > 0 ? grown : 0) + walk->copied + unrecorded_pages(account);
 	wait = wait_for_survey(doubt);
 	if (wait == WAIT_NOT)
 		return WAIT_NOT;

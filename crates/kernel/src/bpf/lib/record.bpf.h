@@ -66,6 +66,17 @@ __noinline int note_less(struct mm_record *record, __u32 slot, __s64 pages)
 	return 0;
 }
 
+/* So much more is booked. What the dying grow by note_change() tells, while they are credited: after that what the living
+ * share with them is booked, too, and is no growth. */
+static __always_inline __s64 growth_of(const struct mm_record *record, __s64 more, __s64 credit)
+{
+	if (record->state != MM_DYING)
+		return more;
+	if (credit || more < record->dying.shared_pages)
+		return 0;
+	return more - record->dying.shared_pages;
+}
+
 /* Makes the account's sums agree with the record. Returns what is held now by the living. `slot`: the account's. */
 static __always_inline __s64 book(struct mm_record *record, struct account *account, __u32 slot)
 {
@@ -82,8 +93,8 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 	if (record->flags & RECORD_NEW)
 		count_late(record, account, living);
 	was = take_from_others(__sync_lock_test_and_set(&record->booked, booked_on(slot, living)), slot, false);
-	if (living > was && record->state != MM_DYING)
-		note_growth(account, living - was);
+	if (living > was)
+		note_growth(account, growth_of(record, living - was, dying));
 	if (living < was)
 		note_less(record, slot, was - living);
 	return __sync_fetch_and_add(&account->held_pages, living - was) + living - was;
