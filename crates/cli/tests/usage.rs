@@ -145,6 +145,31 @@ fn a_command_that_cannot_be_run_exits_as_under_env() {
 }
 
 #[test]
+fn what_is_in_path_and_cannot_be_executed_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("plain"), "#!/bin/sh\n").unwrap();
+    fs::create_dir(folder.path().join("directory")).unwrap();
+    for before in [
+        &["run", "--"][..],
+        &["run", "--lock", "--"],
+        &["run", "--tmalloc", "--"],
+        &["faults", "lock", "--"],
+    ] {
+        for (command, code) in [("plain", 126), ("directory", 126), ("missing", 127)] {
+            let output = bursar()
+                .env("PATH", folder.path())
+                .args([before, &[command]].concat())
+                .output()
+                .unwrap();
+            assert_eq!(output.status.code(), Some(code), "{before:?} {command}");
+            let said = text(&output.stderr);
+            let start = format!("bursar: cannot run {command:?}: ");
+            assert!(said.starts_with(&start), "{said}");
+        }
+    }
+}
+
+#[test]
 fn packagers_get_pages_and_completions() {
     let folder = tempfile::tempdir().unwrap();
     let man = folder.path().join("man");

@@ -52,19 +52,28 @@ const MAX_SCRIPTS: u32 = 5;
 /// The part of a file in which its headers are, bytes.
 const HEAD: u64 = 64 << 10;
 
-/// The file that `name` starts, as execvp(3) finds it.
+/// The file that `name` starts, as execvp(3) finds it. Where nothing of this name in PATH can be executed, what is there
+/// all the same: execvp(3) answers EACCES then, not ENOENT.
 pub fn find(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(name));
     }
     let path = env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
-    let is_program = |path: &PathBuf| {
-        path.metadata()
-            .is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
-    };
-    env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(is_program)
+    find_in(&path, name)
+}
+
+fn find_in(path: &OsStr, name: &OsStr) -> Option<PathBuf> {
+    let mut unexecutable = None;
+    for candidate in env::split_paths(path).map(|folder| folder.join(name)) {
+        match candidate.metadata() {
+            Ok(file) if file.is_file() && file.mode() & 0o111 != 0 => return Some(candidate),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(_) => continue,
+        }
+        unexecutable = unexecutable.or(Some(candidate));
+    }
+    unexecutable
 }
 
 /// Checks that a preload library would be loaded into what `program` starts.
@@ -313,6 +322,35 @@ mod tests {
         assert_eq!(path.file_name(), Some(OsStr::new("sh")));
         assert_eq!(kind(b"#!\n"), Kind::Unknown);
         assert_eq!(kind(b"hello"), Kind::Unknown);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_executed_is_found_after_those_that_can() {
+        let folder = tempfile::tempdir().unwrap();
+        let [plain, program, folder_of_that_name] =
+            ["a", "b", "c"].map(|it| folder.path().join(it));
+        for folder in [&plain, &program] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join("tool"), "#!/bin/sh\n").unwrap();
+        }
+        std::fs::create_dir_all(folder_of_that_name.join("tool")).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(program.join("tool"), mode).unwrap();
+        let found = |folders: &[&Path]| {
+            let path = env::join_paths(folders).unwrap();
+            find_in(&path, OsStr::new("tool"))
+        };
+        let missing = folder.path().join("missing");
+        let table: [(&[&Path], Option<&Path>); 4] = [
+            (&[&plain, &program], Some(&program)),
+            (&[&missing, &plain, &folder_of_that_name], Some(&plain)),
+            (&[&folder_of_that_name], Some(&folder_of_that_name)),
+            (&[&missing], None),
+        ];
+        for (folders, expected) in table {
+            let expected = expected.map(|it| it.join("tool"));
+            assert_eq!(found(folders), expected, "{folders:?}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ const LIBRARY: &str = "libtmalloc.so";
 
 /// Adds the library to what the command is loaded with, before what the user loads himself.
 pub(crate) fn prepare(launch: &mut Launch, caller: &Caller) -> Result<(), Failure> {
+    launch.insist()?;
     check(launch.program())?;
     let library = find()?;
     let mut preload = library.into_os_string();
