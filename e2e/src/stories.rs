@@ -19,6 +19,7 @@ mod evasion;
 mod exempt;
 mod faults;
 mod gate;
+mod graceful;
 mod growers;
 mod hostile;
 mod innocent;
@@ -140,6 +141,7 @@ pub fn all() -> Vec<Story> {
         login::STORIES,
         temporary::STORIES,
         gate::STORIES,
+        graceful::STORIES,
         privvmpages::STORIES,
         beancounters::STORIES,
         beancounters_cost::STORIES,

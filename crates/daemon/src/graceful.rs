@@ -130,17 +130,17 @@ impl Graceful {
     }
 
     /// Asks one process of an account to end: of `choices`, as the last look found them, the one that would be killed
-    /// first at the limit. The caller checks in the ledger that the account is over its notice: /proc lags some pages
+    /// first at this bound. The caller checks in the ledger that the account is over its notice: /proc lags some pages
     /// behind a process that grows, and that matters at the crossing.
     pub(crate) fn ask(
         &mut self,
         proc: &Proc,
-        level: &Level,
+        account: AccountId,
+        bound: Bytes,
         mut choices: Vec<Weighed>,
         payer_of: impl Fn(Pid, Uid) -> Option<Payer>,
         spared_among: impl FnOnce(Vec<Pid>) -> BTreeSet<Pid>,
     ) -> Option<&Asked> {
-        let (account, limit) = (level.account, level.limit.unwrap_or_default());
         if !self.may_ask(account) {
             return None;
         }
@@ -148,7 +148,7 @@ impl Graceful {
         for choice in &mut choices {
             choice.is_spared = spared.contains(&choice.pid);
         }
-        let Choice::Victim(pid) = first(&choices, limit) else {
+        let Choice::Victim(pid) = first(&choices, bound) else {
             return None;
         };
         let pidfd = Pidfd::open(pid).ok().flatten()?;
@@ -162,7 +162,7 @@ impl Graceful {
         let comm = proc.comm(pid).ok().flatten()?;
         let chosen = choices.iter_mut().find(|it| it.pid == pid)?;
         chosen.clone_from(&of);
-        if first(&choices, limit) != Choice::Victim(pid) || has_ended(&pidfd) {
+        if first(&choices, bound) != Choice::Victim(pid) || has_ended(&pidfd) {
             return None;
         }
         if !matches!(pidfd.send(Signal::TERM), Ok(Sent::Done)) {
@@ -264,9 +264,10 @@ impl AsFd for Graceful {
 
 #[cfg(test)]
 mod tests {
-    use bursar_model::Trigger;
+    use bursar_model::{Bounds, Trigger};
 
     use super::*;
+    use crate::backend::Reading;
 
     fn level(uid: u32) -> Level {
         Level {
@@ -315,6 +316,41 @@ mod tests {
         let ids: Vec<AccountId> = waiting.iter().map(|it| it.account).collect();
         assert_eq!(ids, [account, level(60_002).account]);
         assert!(graceful.take_waiting().is_empty());
+    }
+
+    #[test]
+    fn without_a_limit_a_tiny_process_in_front_is_not_asked_first() {
+        let mut children = [(), ()].map(|()| {
+            let mut sleep = std::process::Command::new("sleep");
+            sleep.arg("60").spawn().unwrap()
+        });
+        let [tiny, large] = [0, 1].map(|index: usize| Pid::new(children[index].id()));
+        let weighed = |pid, held, raised| Weighed {
+            pid,
+            held,
+            raised,
+            is_dying: false,
+            is_protected: false,
+            is_spared: false,
+        };
+        let choices = vec![
+            weighed(tiny, Bytes::new(4096), 500),
+            weighed(large, Bytes::from_mib(60), 0),
+        ];
+        let notice = Bounds::new(Some(Bytes::from_mib(50)), None, None).unwrap();
+        let account = level(60_001).account;
+        let bound = Reading::untouched(account, notice).ranked_by();
+        let payer_of = |_, uid| Some(Payer { account, uid });
+        let mut graceful = Graceful::new().unwrap();
+        let proc = Proc::host().unwrap();
+        let nobody = |_| BTreeSet::new();
+        let asked = graceful.ask(&proc, account, bound, choices, payer_of, nobody);
+        let asked = asked.map(|it| it.pidfd.pid());
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(asked, Some(large));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use bursar_model::{AccountId, Bytes, Pid, Uid};
+use bursar_model::{AccountId, Bytes, KillManner, Pid, Uid};
+
+use crate::graceful::GRACE;
 
 /// Of a command line.
 const COMMAND_WIDTH: usize = 80;
@@ -92,11 +94,12 @@ impl Message {
         self
     }
 
-    /// `barrier`: where requests are refused at it.
+    /// `barrier`: where requests are refused at it. A notice needs no limit.
     pub(crate) fn notice(
         account: AccountId,
         reader: Reader<'_>,
         [held, barrier, limit]: [Option<Bytes>; 3],
+        manner: KillManner,
     ) -> Self {
         let (programs, whose) = (reader.programs(), reader.whose());
         let held = held.unwrap_or_default();
@@ -104,16 +107,25 @@ impl Message {
         let refused = barrier.map_or_else(String::new, |it| {
             format!("; requests beyond {it} are refused")
         });
-        let text = match limit {
-            Some(limit) => format!(
-                "{told}, {whose} limit is {limit}{refused}; above the limit the largest of them is killed \
-                 (see: bursar quota)"
-            ),
-            // A notice needs no limit.
-            None => format!(
-                "{told}, more than {whose} notice{refused}; they have no limit and will not be killed (see: bursar quota)"
-            ),
+        let bound = match limit {
+            Some(limit) => format!("{whose} limit is {limit}"),
+            None => format!("more than {whose} notice"),
         };
+        let seconds = GRACE.as_secs();
+        let asked = format!(
+            "the largest of them is asked to end, and killed in {seconds} s unless they hold less then"
+        );
+        let follows = match (limit, manner) {
+            (Some(_), KillManner::AtOnce) => {
+                "above the limit the largest of them is killed".to_owned()
+            }
+            (None, KillManner::AtOnce) => "they have no limit and will not be killed".to_owned(),
+            (Some(_), KillManner::Graceful) => {
+                format!("{asked}; above the limit it is killed at once")
+            }
+            (None, KillManner::Graceful) => asked,
+        };
+        let text = format!("{told}, {bound}{refused}; {follows} (see: bursar quota)");
         Self::to_all(account, Topic::Notice, text)
     }
 
@@ -280,30 +292,50 @@ impl std::fmt::Display for Subject<'_> {
 
 #[cfg(test)]
 mod tests {
+    use KillManner::{AtOnce, Graceful};
+
     use super::*;
 
     const OWN: AccountId = AccountId::of(Uid::new(1000));
 
     #[test]
-    fn a_notice_without_a_limit_threatens_nobody() {
-        let (held, limit) = (Bytes::from_mib(950), Bytes::from_mib(1000));
-        let message = Message::notice(OWN, Reader(None), [Some(held), None, Some(limit)]);
-        assert_eq!(
-            message.to_others,
-            "bursar: your programs hold 950 MiB of memory, your limit is 1000 MiB; above the limit the \
-             largest of them is killed (see: bursar quota)"
-        );
-        let message = Message::notice(OWN, Reader(None), [Some(held), None, None]);
-        assert_eq!(
-            message.to_others,
-            "bursar: your programs hold 950 MiB of memory, more than your notice; they have no limit and will not be killed \
-             (see: bursar quota)"
-        );
+    fn a_notice_says_what_follows_by_the_limit_and_by_how_processes_are_killed() {
+        const ASKED: &str =
+            "the largest of them is asked to end, and killed in 5 s unless they hold less then";
+        let limit = Some(Bytes::from_mib(1000));
+        let table = [
+            (
+                limit,
+                AtOnce,
+                "your limit is 1000 MiB; above the limit the largest of them is killed".to_owned(),
+            ),
+            (
+                None,
+                AtOnce,
+                "more than your notice; they have no limit and will not be killed".to_owned(),
+            ),
+            (
+                limit,
+                Graceful,
+                format!("your limit is 1000 MiB; {ASKED}; above the limit it is killed at once"),
+            ),
+            (None, Graceful, format!("more than your notice; {ASKED}")),
+        ];
+        for (limit, manner, expected) in table {
+            let sizes = [Some(Bytes::from_mib(950)), None, limit];
+            assert_eq!(
+                Message::notice(OWN, Reader(None), sizes, manner).to_others,
+                format!(
+                    "bursar: your programs hold 950 MiB of memory, {expected} (see: bursar quota)"
+                )
+            );
+        }
     }
 
     #[test]
     fn the_administrators_word_comes_last() {
-        let message = Message::notice(OWN, Reader(None), [Some(Bytes::from_mib(950)), None, None]);
+        let held = Some(Bytes::from_mib(950));
+        let message = Message::notice(OWN, Reader(None), [held, None, None], AtOnce);
         let plain = message.to_owner.clone();
         assert_eq!(message.clone().with_hint(None), message);
         let hinted = message.with_hint(Some("use sbatch"));
@@ -314,7 +346,8 @@ mod tests {
     #[test]
     fn a_notice_names_the_barrier_and_a_kill_what_most_of_it_is() {
         let [held, barrier, limit] = [950, 970, 1000].map(Bytes::from_mib);
-        let message = Message::notice(OWN, Reader(None), [Some(held), Some(barrier), Some(limit)]);
+        let sizes = [held, barrier, limit].map(Some);
+        let message = Message::notice(OWN, Reader(None), sizes, AtOnce);
         assert!(
             message
                 .to_owner

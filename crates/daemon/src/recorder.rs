@@ -124,6 +124,7 @@ impl Recorder {
             level.account,
             Reader(name),
             [Some(level.held), barrier, level.limit],
+            limit_table.manner_of(level.account),
         );
         (self.record(event, level.at), message)
     }

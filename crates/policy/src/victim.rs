@@ -65,7 +65,8 @@ pub fn choose(processes: &[Weighed], limit: Bytes) -> Choice {
     first(processes, limit)
 }
 
-/// Who of an account dies first, whether or not it is over its limit.
+/// Who of an account dies first, whether or not it is over its limit. `limit`: what it is killed for; of an account
+/// without a limit its notice.
 pub fn first(processes: &[Weighed], limit: Bytes) -> Choice {
     let living = processes.iter().filter(|process| !process.is_dying);
     living

@@ -70,6 +70,12 @@ impl Reading {
         notice.is_some_and(|notice| self.held > notice)
     }
 
+    /// What its processes are ranked by: its limit, or its notice where that is all that any of them is killed for.
+    pub(crate) fn ranked_by(&self) -> Bytes {
+        let bounds = self.bounds;
+        bounds.limit().or(bounds.notice()).unwrap_or_default()
+    }
+
     /// Over its limit, and not for its processes.
     pub(crate) fn is_stuck(&self) -> bool {
         self.bounds

@@ -183,59 +183,59 @@ impl Responder {
 
     /// Has the largest process of each account that waits for it asked to end, when /proc may be looked through.
     fn ask_waiting(&mut self, accounts: &mut Accounts) {
-        let mut waiting = self.graceful.take_waiting();
+        let waiting = self.graceful.take_waiting();
         if waiting.is_empty() {
             return;
         }
         // Some of it may be gone by now, or the limit be another.
         let readings = accounts.backend.readings();
-        waiting.retain_mut(|level| {
+        let has_its_turn = |mut level: Level| {
             let reading = readings.iter().find(|it| it.id == level.account);
             let may_come = |it: &&Reading| {
                 let is_over = it.bounds.limit().is_some_and(|limit| it.held > limit);
                 it.is_noticed_still() && !is_over && !it.bounds.is_observed()
             };
-            let Some(reading) = reading.filter(may_come) else {
-                return false;
-            };
+            let reading = reading.filter(may_come)?;
             if accounts.table.manner_of(level.account) != KillManner::Graceful
                 || !self.graceful.may_ask(level.account)
             {
-                return false;
+                return None;
             }
             // There is no second notice until it has sunk further.
             if !reading.has_reached_notice() {
-                self.graceful.await_look(level.clone());
-                return false;
+                self.graceful.await_look(level);
+                return None;
             }
             level.held = reading.held;
             level.limit = reading.bounds.limit();
-            true
-        });
+            Some((level, reading.ranked_by()))
+        };
+        let waiting: Vec<(Level, Bytes)> = waiting.into_iter().filter_map(has_its_turn).collect();
         if waiting.is_empty() {
             return self.graceful.rest();
         }
         let queries = (query_of(&self.reaper), query_of(&self.reaper));
         let (Some(entered), (Some(query), Some(mut other))) = (entered_of(accounts), queries)
         else {
-            for level in waiting {
+            for (level, _) in waiting {
                 self.graceful.await_look(level);
             }
             return self.graceful.rest();
         };
-        let wanted: BTreeSet<AccountId> = waiting.iter().map(|it| it.account).collect();
+        let wanted: BTreeSet<AccountId> = waiting.iter().map(|(it, _)| it.account).collect();
         let payer = payer_by(&entered, &accounts.payers, &self.proc, query);
         let payer_of = |pid: Pid, uid: Uid| {
             let payer = payer(pid, uid);
             payer.filter(|it| wanted.contains(&it.account))
         };
         let mut found = self.graceful.look(&self.proc, payer_of);
-        for level in waiting {
-            let choices = found.remove(&level.account).unwrap_or_default();
-            let spared = |pids| accounts.spared().among(level.account, pids, &mut other);
+        for (level, bound) in waiting {
+            let account = level.account;
+            let choices = found.remove(&account).unwrap_or_default();
+            let spared = |pids| accounts.spared().among(account, pids, &mut other);
             let asked = self
                 .graceful
-                .ask(&self.proc, &level, choices, payer_of, spared);
+                .ask(&self.proc, account, bound, choices, payer_of, spared);
             let Some(asked) = asked else { continue };
             let (event, message) = self.recorder.asked(asked, &level, &mut accounts.table);
             self.fresh.push(event);
