@@ -478,6 +478,7 @@ impl Daemon {
         self.keep_margin();
         self.level_watches.review_all(&mut self.accounts);
         self.usage.wake();
+        self.responder.ask_noticed(&mut self.accounts);
     }
 
     /// Ends. With `release` nothing of the kernel half stays, and nobody has a limit any more.

@@ -171,13 +171,21 @@ impl Responder {
     /// An account that wants it has its largest process asked to end.
     pub(super) fn ask_first(&mut self, level: &Level, accounts: &mut Accounts) {
         let is_over = level.limit.is_some_and(|limit| level.held > limit);
-        if level.is_observed
-            || is_over
-            || accounts.table.manner_of(level.account) != KillManner::Graceful
-        {
+        if is_over || level.is_observed || !is_graceful(level.account, accounts) {
             return;
         }
         self.graceful.await_look(level.clone());
+        self.ask_waiting(accounts);
+    }
+
+    /// The same for all that have reached their notice: of these no notice is given again where bursard has begun anew, or
+    /// an account's manner has changed.
+    pub(crate) fn ask_noticed(&mut self, accounts: &mut Accounts) {
+        let readings = accounts.backend.readings();
+        let noticed = readings.iter().filter(|it| it.has_reached_notice());
+        for reading in noticed.filter(|it| is_graceful(it.id, accounts)) {
+            self.graceful.await_look(level_of(reading));
+        }
         self.ask_waiting(accounts);
     }
 
@@ -196,9 +204,7 @@ impl Responder {
                 it.is_noticed_still() && !is_over && !it.bounds.is_observed()
             };
             let reading = reading.filter(may_come)?;
-            if accounts.table.manner_of(level.account) != KillManner::Graceful
-                || !self.graceful.may_ask(level.account)
-            {
+            if !is_graceful(level.account, accounts) || !self.graceful.may_ask(level.account) {
                 return None;
             }
             // There is no second notice until it has sunk further.
@@ -264,20 +270,17 @@ impl Responder {
             let Some(reading) = accounts.reading_of(asked.account) else {
                 continue;
             };
-            if !reading.is_over_notice() || reading.bounds.is_observed() {
+            // What was decided when it was asked may have been taken back since.
+            if !reading.is_over_notice()
+                || reading.bounds.is_observed()
+                || !is_graceful(asked.account, accounts)
+            {
                 continue;
             }
             let Some(held) = asked.held_now(&self.proc, &payer_of) else {
                 continue;
             };
-            let level = Level {
-                at: clock::monotonic(),
-                account: asked.account,
-                trigger: Trigger::Notifier,
-                held: reading.held,
-                limit: reading.bounds.limit(),
-                is_observed: false,
-            };
+            let level = level_of(&reading);
             // What it gave back was not enough: whoever is the largest by now is asked.
             if asked.has_given_back(held) {
                 self.graceful.await_look(level);
@@ -313,6 +316,22 @@ impl Responder {
         };
         let outcome = kill(&asked.pidfd);
         self.follow_up(victim, outcome, Some(asked.pidfd), Some(reason), accounts);
+    }
+}
+
+/// Whether processes of an account are asked to end before it is over its limit.
+fn is_graceful(account: AccountId, accounts: &Accounts) -> bool {
+    accounts.table.manner_of(account) == KillManner::Graceful
+}
+
+fn level_of(reading: &Reading) -> Level {
+    Level {
+        at: clock::monotonic(),
+        account: reading.id,
+        trigger: Trigger::Notifier,
+        held: reading.held,
+        limit: reading.bounds.limit(),
+        is_observed: reading.bounds.is_observed(),
     }
 }
 
