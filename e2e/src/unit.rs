@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the unit that is shipped leaves a bursard, as far as that takes no systemd: its capabilities, and no
-//! new ones. Not its mount namespace, its devices and its system calls.
+//! What the unit that is shipped leaves a bursard, as far as that takes no systemd: its capabilities, no new ones, and
+//! whether its runtime directory survives it. Not its mount namespace, its devices and its system calls.
 
-use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
+use std::{fs, io};
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{
@@ -19,6 +20,7 @@ const SHIPPED: &str = include_str!("../../dist/bursard.service");
 struct Unit {
     bounding_set: CapabilitySet,
     no_new_privileges: bool,
+    keeps_runtime: bool,
 }
 
 /// Makes the program start as systemd would start it. For the last thing before the start: it takes away what
@@ -31,6 +33,18 @@ pub(crate) fn confine(command: &mut Command) -> Result<()> {
     // SAFETY: system calls only, before exec.
     unsafe { command.pre_exec(move || unit.confine_us()) };
     Ok(())
+}
+
+/// What systemd does once the unit's process has ended, however it ended: the runtime directory goes, unless the unit
+/// keeps it.
+///
+/// # Errors
+/// When it cannot be removed.
+pub(crate) fn tidy_up(runtime: &Path) -> Result<()> {
+    if Unit::parse(SHIPPED)?.keeps_runtime {
+        return Ok(());
+    }
+    fs::remove_dir_all(runtime).with_context(|| format!("remove {runtime:?}"))
 }
 
 impl Unit {
@@ -52,6 +66,7 @@ impl Unit {
         Ok(Self {
             bounding_set,
             no_new_privileges: values("NoNewPrivileges").contains(&"yes"),
+            keeps_runtime: values("RuntimeDirectoryPreserve").contains(&"yes"),
         })
     }
 
@@ -84,7 +99,7 @@ mod tests {
         let unit = Unit::parse(text).unwrap();
         let expected = CapabilitySet::BPF | CapabilitySet::KILL | CapabilitySet::SETUID;
         assert_eq!(unit.bounding_set, expected);
-        assert!(!unit.no_new_privileges);
+        assert!(!unit.no_new_privileges && !unit.keeps_runtime);
     }
 
     #[test]
@@ -102,5 +117,7 @@ mod tests {
     fn the_unit_that_is_shipped_is_understood() {
         let unit = Unit::parse(SHIPPED).unwrap();
         assert!(unit.no_new_privileges && !unit.bounding_set.contains(CapabilitySet::SYS_ADMIN));
+        // The daemon's oom_score.rs has its record there.
+        assert!(unit.keeps_runtime);
     }
 }

@@ -10,9 +10,10 @@
 //! begin during a shortage as at any time. Of somebody without a limit only what comes from a process that we know is put back.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use std::{fs, io};
 
 use bursar_host::{
     Adjusted, Proc, ProcessQuery, StartTime, Stat, UserNamespaces, UsernsOwner,
@@ -37,8 +38,11 @@ pub(crate) struct OomScore {
     original: HashMap<Pid, Original>,
     /// When the first of them was raised: who began later may have inherited it.
     since: Option<StartTime>,
-    /// Both, for the bursard after us. It is there while any are raised.
+    /// Both, for the bursard after us. It is there while any are raised. The unit keeps its directory
+    /// (RuntimeDirectoryPreserve=): else a value left raised is taken for its user's own.
     file: PathBuf,
+    /// That file, to be added to; `None` before our first review.
+    record: Option<File>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +67,7 @@ impl OomScore {
             original: lines.filter_map(parse).collect(),
             since: since.map(StartTime::new),
             file,
+            record: None,
         }
     }
 
@@ -91,13 +96,11 @@ impl OomScore {
             Some(payers.is_limited(payers.payer(owner)))
         };
         self.since.get_or_insert_with(ticks_now);
-        let helpless = self.visit(proc, is_limited, &HashSet::new(), ask);
-        if let Err(error) = self.save() {
-            tracing::warn!(
-                %error,
-                "what oom_score_adj processes had is not written down: a bursard after this one cannot put it back"
-            );
+        if self.record.is_none() {
+            self.save_or_warn();
         }
+        let helpless = self.visit(proc, is_limited, &HashSet::new(), ask);
+        self.save_or_warn();
         helpless
     }
 
@@ -107,18 +110,34 @@ impl OomScore {
         let users = self.original.values().filter_map(|it| it.uid).collect();
         self.visit(proc, |_, _, _| Some(false), &users, ask);
         self.since = None;
+        self.record = None;
         let _ = fs::remove_file(&self.file);
     }
 
-    fn save(&self) -> io::Result<()> {
+    fn save_or_warn(&mut self) {
+        if let Err(error) = self.save() {
+            tracing::warn!(
+                %error,
+                "what oom_score_adj processes had is not written down: a bursard after this one cannot put it back"
+            );
+        }
+    }
+
+    fn save(&mut self) -> io::Result<()> {
         let since = self.since.map_or(0, StartTime::get);
-        let lines = self.original.iter().map(|(pid, it)| {
-            let start = it.start.map_or(0, StartTime::get);
-            let uid = it.uid.map(|uid| format!(" {uid}")).unwrap_or_default();
-            format!("{pid} {start} {} {}{uid}\n", it.score, it.raised)
-        });
+        let lines = self.original.iter().map(|(&pid, it)| line(pid, it));
         let text: String = std::iter::once(format!("{since}\n")).chain(lines).collect();
-        replace_file(&self.file, &text)
+        replace_file(&self.file, &text)?;
+        self.record = Some(File::options().append(true).open(&self.file)?);
+        Ok(())
+    }
+
+    /// Before that score is raised: of a bursard that is killed in between the next one knows it. Of two lines for one
+    /// process the later one counts. What cannot be added here is tried again, and said, when all is saved.
+    fn note_before_raise(&mut self, pid: Pid, original: &Original) {
+        if let Some(record) = &mut self.record {
+            let _ = record.write_all(line(pid, original).as_bytes());
+        }
     }
 
     /// Above those with 0, in the order that they had.
@@ -191,10 +210,8 @@ impl OomScore {
         let mut helpless = 0;
         let mut seen = HashMap::new();
         let Ok(pids) = proc.pids() else { return 0 };
-        for pid in pids.filter_map(Result::ok) {
-            if pid.get() == 1 || pid.get() == std::process::id() {
-                continue;
-            }
+        let others = |pid: &Pid| ![1, std::process::id()].contains(&pid.get());
+        for pid in pids.filter_map(Result::ok).filter(others) {
             // Bound to this very process: what we read and write cannot hit a later one of the same pid, and while
             // it is there the pid is its own.
             let Ok(Some(process)) = proc.process(pid) else {
@@ -244,6 +261,9 @@ impl OomScore {
                 raised: wanted,
                 uid: Some(status.uid),
             };
+            if is_limited == Some(true) {
+                self.note_before_raise(pid, &original);
+            }
             match process.set_oom_score_adj(wanted) {
                 Ok(Adjusted::Done) if is_limited == Some(true) => {
                     seen.insert(pid, original);
@@ -262,6 +282,12 @@ impl OomScore {
 /// So that it can be undone by hand.
 fn note_put_back(pid: Pid, from: i16, to: i16) {
     tracing::info!(%pid, from, to, "an inherited oom_score_adj is put back");
+}
+
+fn line(pid: Pid, it: &Original) -> String {
+    let start = it.start.map_or(0, StartTime::get);
+    let uid = it.uid.map(|uid| format!(" {uid}")).unwrap_or_default();
+    format!("{pid} {start} {} {}{uid}\n", it.score, it.raised)
 }
 
 fn parse(line: &str) -> Option<(Pid, Original)> {
@@ -300,6 +326,8 @@ fn start_of(pid: Pid, ask: &mut impl ProcessQuery) -> Option<StartTime> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use bursar_host::Patient;
 
     use super::*;
@@ -330,6 +358,25 @@ mod tests {
         assert_eq!(again.inherited(900, before), None);
         // As an earlier bursard wrote it.
         assert_eq!(parse("77 12345 300 930").unwrap().1.uid, None);
+    }
+
+    #[test]
+    fn what_a_process_had_is_written_down_before_it_is_raised() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut score = OomScore::new(900, directory.path());
+        score.save().unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::new(child.id());
+        let proc = Proc::host().unwrap();
+        let is_child = |it, _, _: &mut Patient<'_>| (it == pid).then_some(true);
+        score.visit(&proc, is_child, &HashSet::new(), &mut Patient(&proc));
+        let now = proc.oom_score_adj(pid).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Nothing was saved after the visit, as where bursard is killed in it.
+        let next = OomScore::new(900, directory.path());
+        assert_eq!(next.original, score.original);
+        assert_eq!(next.original.get(&pid).map(|it| it.raised), now);
     }
 
     #[test]

@@ -14,9 +14,10 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use super::allowance;
 use crate::length::whole;
-use crate::proc::{descriptors, status_of};
+use crate::proc::{children_of, descriptors, status_of};
 use crate::runner::{Place, Story};
 use crate::threads::{end_thread, threads};
+use crate::unit;
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
@@ -65,6 +66,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "release_leaves_no_trace",
         place: Place::Anywhere,
         tell: no_trace,
+    },
+    Story {
+        name: "what_a_killed_bursard_has_raised_is_put_back_by_the_next",
+        place: Place::Anywhere,
+        tell: left_raised,
     },
     Story {
         name: "release_puts_back_what_a_killed_bursard_had_turned",
@@ -462,6 +468,38 @@ fn no_trace(binaries: &Binaries) -> Result<()> {
     })?;
     world.there("uid=60001 hold=80M say=there")?;
     Ok(())
+}
+
+/// bursard is killed as soon as one is raised, in the middle of its look at all of them, and its runtime directory is
+/// seen to as systemd does.
+fn left_raised(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(
+        binaries,
+        "leftraised",
+        "[last_defence]\nwhen = \"always\"\n",
+    )?;
+    let hog = world.there("uid=60001 leave=50 say=there pause")?;
+    let pids = children_of(hog.pid())?;
+    ensure!(pids.len() == 50, "{pids:?}");
+    let score = |pid: &u32| -> Result<i16> {
+        let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?;
+        Ok(text.trim().parse()?)
+    };
+    let scores = || pids.iter().map(score).collect::<Result<Vec<i16>>>();
+    let before = scores()?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "4G")?;
+    until("one being raised", || {
+        Ok(scores()?.contains(&900).then_some(()))
+    })?;
+    world.daemon.end(libc::SIGKILL)?;
+    unit::tidy_up(&world.directory().join("run"))?;
+    world.configure("[last_defence]\nenabled = false\n")?;
+    world.daemon.start()?;
+    until("all being put back", || {
+        Ok((scores()? == before).then_some(()))
+    })
+    .with_context(|| format!("{before:?} became {:?}", scores()))
 }
 
 /// The machine's own sysctls are not touched: what was turned stands at its original already, or is not there.
