@@ -219,7 +219,7 @@ impl Search<'_> {
             if !self.may_go_on() {
                 return;
             }
-            let Some((device, point)) = tmpfs_mount(line) else {
+            let Some(TmpfsMount { id, device, point }) = TmpfsMount::parse(line) else {
                 continue;
             };
             if self.devices.contains(&device) {
@@ -232,9 +232,10 @@ impl Search<'_> {
             let resolve = resolve | ResolveFlags::CACHED;
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let opened = rustix::fs::openat2(root, &point[..], flags, Mode::empty(), resolve);
-            // Covered by another mount: then its files are found only by who has them open.
+            // Covered by another mount, perhaps of the same device (PrivateTmp= of systemd, as in our own unit): then
+            // it is looked for in other namespaces, and beyond that its files are found only by who has them open.
             if let Ok(directory) = opened
-                && device_of(&directory) == Some(device)
+                && mount_id_of(&directory) == Some(id)
                 && let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
                 && let Ok(directory) = rustix::fs::openat(&directory, ".", flags, Mode::empty())
             {
@@ -355,26 +356,41 @@ fn held(blocks: u64) -> Bytes {
     Bytes::new(blocks.saturating_mul(512))
 }
 
-fn device_of(file: &OwnedFd) -> Option<Device> {
+/// As mountinfo has it; `None` before 5.8, where [`ResolveFlags::CACHED`] is not known either.
+fn mount_id_of(file: &OwnedFd) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(file, c"", flags, StatxFlags::empty()).ok()?;
-    Some((stat.stx_dev_major, stat.stx_dev_minor))
+    let stat = rustix::fs::statx(file, c"", flags, StatxFlags::MNT_ID).ok()?;
+    let known = StatxFlags::from_bits_retain(stat.stx_mask);
+    known
+        .contains(StatxFlags::MNT_ID)
+        .then_some(stat.stx_mnt_id)
 }
 
-/// Device and mount point of a line of mountinfo that is a tmpfs, seen from its own root.
-fn tmpfs_mount(line: &[u8]) -> Option<(Device, Vec<u8>)> {
-    let fields: Vec<&[u8]> = words(line).collect();
-    let dash = fields.iter().position(|field| *field == b"-")?;
-    if *fields.get(dash.checked_add(1)?)? != b"tmpfs" || *fields.get(3)? != b"/" {
-        return None;
+/// A tmpfs, seen from its own root.
+#[derive(Debug, PartialEq, Eq)]
+struct TmpfsMount {
+    id: u64,
+    device: Device,
+    point: Vec<u8>,
+}
+
+impl TmpfsMount {
+    /// Of a line of mountinfo, if it is one.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let fields: Vec<&[u8]> = words(line).collect();
+        let dash = fields.iter().position(|field| *field == b"-")?;
+        if *fields.get(dash.checked_add(1)?)? != b"tmpfs" || *fields.get(3)? != b"/" {
+            return None;
+        }
+        let device = fields.get(2)?;
+        let colon = device.iter().position(|&byte| byte == b':')?;
+        let (major, minor) = device.split_at_checked(colon)?;
+        Some(Self {
+            id: number(fields.first()?)?,
+            device: (number(major)?, number(minor.get(1..)?)?),
+            point: unescaped(fields.get(4)?),
+        })
     }
-    let device = fields.get(2)?;
-    let colon = device.iter().position(|&byte| byte == b':')?;
-    let (major, minor) = device.split_at_checked(colon)?;
-    Some((
-        (number(major)?, number(minor.get(1..)?)?),
-        unescaped(fields.get(4)?),
-    ))
 }
 
 #[cfg(test)]
@@ -387,7 +403,12 @@ mod tests {
     #[test]
     fn only_tmpfs_seen_from_its_root_is_walked() {
         let line = b"29 26 0:26 / /mnt/a\\040b rw,relatime shared:4 - tmpfs tmpfs rw";
-        assert_eq!(tmpfs_mount(line), Some(((0, 26), b"/mnt/a b".to_vec())));
+        let expected = TmpfsMount {
+            id: 29,
+            device: (0, 26),
+            point: b"/mnt/a b".to_vec(),
+        };
+        assert_eq!(TmpfsMount::parse(line), Some(expected));
         for other in [
             &b"29 26 0:26 /sub /mnt rw - tmpfs tmpfs rw"[..],
             b"29 26 0:26 / /mnt rw - ext4 /dev/vda rw",
@@ -395,7 +416,7 @@ mod tests {
             b"29 26 0:26 / /mnt rw",
             b"",
         ] {
-            assert_eq!(tmpfs_mount(other), None);
+            assert_eq!(TmpfsMount::parse(other), None);
         }
     }
 
@@ -416,18 +437,46 @@ mod tests {
         assert_eq!(it.map(|it| it.bytes), Some(Bytes::from_mib(3)), "{found:?}");
     }
 
-    #[test]
-    fn time_that_ran_out_is_said() {
-        let mut search = Search {
-            proc: &Proc::host().unwrap(),
+    fn search(proc: &Proc, patience: Duration) -> Search<'_> {
+        Search {
+            proc,
             is_theirs: &|uid| uid == Uid::new(0),
             keep: 1,
-            deadline: Instant::now(),
+            deadline: Instant::now() + patience,
             looked: 0,
             found: MemoryFiles::default(),
             devices: BTreeSet::new(),
             seen: BTreeSet::new(),
-        };
+        }
+    }
+
+    /// As where systemd has bound a directory of /tmp over it: the device is the same.
+    #[test]
+    fn what_is_covered_by_a_mount_of_the_same_device_is_not_taken_for_looked_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let point = directory.path().canonicalize().unwrap();
+        let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let there =
+            rustix::fs::open(&point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let stat = rustix::fs::statx(&there, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).unwrap();
+        let proc = Proc::host().unwrap();
+        for (id, is_seen) in [(stat.stx_mnt_id, true), (u64::MAX, false)] {
+            let mut search = search(&proc, Duration::from_secs(10));
+            let device = (stat.stx_dev_major, stat.stx_dev_minor);
+            let (major, minor) = device;
+            let line = format!(
+                "{id} 1 {major}:{minor} / {} rw - tmpfs tmpfs rw",
+                point.display()
+            );
+            search.mounts(line.as_bytes(), &root);
+            assert_eq!(search.devices.contains(&device), is_seen, "{line}");
+        }
+    }
+
+    #[test]
+    fn time_that_ran_out_is_said() {
+        let proc = Proc::host().unwrap();
+        let mut search = search(&proc, Duration::ZERO);
         std::thread::sleep(Duration::from_millis(1));
         while search.may_go_on() {}
         assert!(search.found.is_partial && search.looked == STRIDE);

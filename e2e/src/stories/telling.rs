@@ -6,8 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use bursar_model::EventKind;
 
 use crate::hog::Hog;
+use crate::mount_namespace::enter_before_exec;
 use crate::runner::{Place, Story};
 use crate::terminal::Terminal;
 use crate::wait::until;
@@ -29,6 +31,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "in_a_shared_account_the_owner_is_told_and_others_only_that_it_was_a_program",
         place: Place::Anywhere,
         tell: shared,
+    },
+    Story {
+        name: "files_are_named_where_bursard_itself_sees_another_directory",
+        place: Place::Anywhere,
+        tell: named_files,
     },
 ];
 
@@ -192,5 +199,33 @@ fn shared(binaries: &Binaries) -> Result<()> {
     }
     // Of one account all are told at once.
     ensure!(apart.seen().is_empty(), "{}", apart.seen());
+    Ok(())
+}
+
+/// As under the unit's PrivateTmp=: over the tmpfs lies, for bursard alone, a directory of that tmpfs.
+fn named_files(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "named", "")?;
+    let file = format!("/dev/shm/bursar-e2e-{}", std::process::id());
+    let private = format!("{file}.d");
+    fs::create_dir(&private)?;
+    let of_bursard = private.clone();
+    let mut command = world.daemon.command()?;
+    enter_before_exec(&mut command, move || {
+        Ok(rustix::mount::mount_bind(&of_bursard, "/dev/shm")?)
+    });
+    let told = world.daemon.start_as(&mut command).and_then(|()| {
+        world.daemon.limit("60001", "64M")?;
+        let mut hog = world.hog(&format!("uid=60001 file={file}:80M say=full pause"))?;
+        hog.hear("full")?;
+        until("being told which", || {
+            let told = world.daemon.events_of(EventKind::NoVictim)?;
+            Ok(told.into_iter().find(|it| it.files_bytes.is_some()))
+        })
+    });
+    let _ = fs::remove_file(&file);
+    let _ = fs::remove_dir(&private);
+    let told = told?;
+    let largest = told.files.first().context("the largest file")?;
+    ensure!(largest.place == file, "{told:?}");
     Ok(())
 }
