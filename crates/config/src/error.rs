@@ -11,7 +11,7 @@ use crate::Finding;
 /// Why a file could not be used or written. What was in force before stays.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// What it says is wrong: exit 2. All that was found, at least one.
+    /// What it says is wrong. All that was found, at least one.
     #[error("{}", first_of(.0))]
     Invalid(Vec<Finding>),
     /// It cannot be read.
@@ -82,6 +82,19 @@ impl ConfigError {
         match self {
             Self::Invalid(findings) => findings,
             _ => &[],
+        }
+    }
+
+    /// Whether only somebody who changes the files mends it: a daemon ends with 2, and systemd does not start it again
+    /// (RestartPreventExitStatus=). What could not be read may be the next time: after a disk's error, without memory,
+    /// before its file system is mounted.
+    pub const fn is_lasting(&self) -> bool {
+        match self {
+            Self::Invalid(_)
+            | Self::Missing { .. }
+            | Self::Overridden { .. }
+            | Self::Uneditable { .. } => true,
+            Self::Unreadable { .. } | Self::Unwritable { .. } | Self::Changed { .. } => false,
         }
     }
 }

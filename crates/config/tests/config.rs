@@ -325,6 +325,18 @@ fn a_named_file_has_to_exist() {
         error.to_string(),
         "/nonexistent/b.toml: cannot read it: entity not found; name a file that exists, or leave --config out"
     );
+    // Its file system may not be mounted yet.
+    assert!(!error.is_lasting());
+}
+
+#[test]
+fn what_cannot_be_read_now_may_be_later_and_what_is_wrong_stays_so() {
+    // A regular file that nobody can read from its beginning (EIO).
+    let error = Config::load(Some(Path::new("/proc/self/mem"))).unwrap_err();
+    assert!(matches!(error, ConfigError::Unreadable { .. }), "{error}");
+    assert!(!error.is_lasting());
+    let error = Config::parse("trigger = 1\n", Path::new("/b.toml")).unwrap_err();
+    assert!(error.is_lasting());
 }
 
 #[test]

@@ -90,7 +90,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // One line a finding: an editor can jump there.
-            match error.downcast_ref::<ConfigError>() {
+            let config = error.downcast_ref::<ConfigError>();
+            match config {
                 Some(config) if !config.findings().is_empty() => {
                     config
                         .findings()
@@ -100,7 +101,8 @@ fn main() -> ExitCode {
                 _ => log::say(&format!("bursard: {error:#}")),
             }
             // systemd's RestartPreventExitStatus=2: restarting does not mend a configuration.
-            ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
+            let is_lasting = config.is_some_and(ConfigError::is_lasting);
+            ExitCode::from(if is_lasting { 2 } else { 1 })
         }
     };
     log::finish();

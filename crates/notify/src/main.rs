@@ -60,6 +60,8 @@ use crate::webhook::Webhook;
 
 /// The configuration is wrong.
 const WRONG: u8 = 2;
+/// It could not be read, which may be different the next time.
+const UNREAD: u8 = 1;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -68,10 +70,10 @@ fn main() -> ExitCode {
     }
     let config = match load(&arguments) {
         Ok(config) => config,
-        Err(said) => {
+        Err((code, said)) => {
             said.iter()
                 .for_each(|line| eprintln!("bursar-notify: {line}"));
-            return ExitCode::from(WRONG);
+            return ExitCode::from(code);
         }
     };
     if arguments.check {
@@ -115,16 +117,17 @@ fn look(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// All that is wrong, if anything is.
-fn load(arguments: &Arguments) -> Result<Config, Vec<String>> {
+/// All that is wrong, if anything is, and the exit code.
+fn load(arguments: &Arguments) -> Result<Config, (u8, Vec<String>)> {
     let lines = |findings: &[Finding]| findings.iter().map(ToString::to_string).collect();
     let config = config::load(&arguments.config).map_err(|error| match &error {
-        ConfigError::Invalid(findings) => lines(findings),
-        other => vec![other.to_string()],
+        ConfigError::Invalid(findings) => (WRONG, lines(findings)),
+        other if other.is_lasting() => (WRONG, vec![other.to_string()]),
+        other => (UNREAD, vec![other.to_string()]),
     })?;
     match text::check(&arguments.config, &config.rules).as_slice() {
         [] => Ok(config),
-        findings => Err(lines(findings)),
+        findings => Err((WRONG, lines(findings))),
     }
 }
 

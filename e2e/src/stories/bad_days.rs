@@ -27,6 +27,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: broken_at_start,
     },
     Story {
+        name: "a_limits_file_that_cannot_be_read_has_bursard_started_again",
+        place: Place::Anywhere,
+        tell: unreadable_at_start,
+    },
+    Story {
         name: "a_broken_limits_file_after_a_reboot_leaves_the_limits_that_were_last_in_force",
         place: Place::Anywhere,
         tell: broken_after_a_reboot,
@@ -148,6 +153,21 @@ fn broken_at_start(binaries: &Binaries) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The unit has RestartPreventExitStatus=2: a disk's error is not for ever.
+fn unreadable_at_start(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "unreadable", "")?;
+    let path = world.daemon.limits_path();
+    // A regular file that cannot be read from its beginning.
+    std::os::unix::fs::symlink("/proc/self/mem", &path)?;
+    let (code, said) = start_in_vain(&world)?;
+    ensure!(
+        code == 1 && said.contains("cannot read it: Input/output error"),
+        "ended with {code}: {said}"
+    );
+    fs::remove_file(&path)?;
+    world.daemon.start()
 }
 
 fn limits_file_gone(binaries: &Binaries) -> Result<()> {
