@@ -56,7 +56,7 @@
 //! | `mount=N` | mounts of /tmp on itself, in a mount namespace of our own (`mnt=1`) |
 //! | `time=N` | nothing: prints the median nanoseconds of fork and wait, of N |
 //! | `group=PATH` | nothing: moves itself into that control group |
-//! | `bench=MILLISECONDS`, `bench=MILLISECONDS:TEST,…` | S5's tables and more calls: each test, or each of these, for so long; prints how often a second each was done |
+//! | `bench=MILLISECONDS`, `bench=MILLISECONDS:TEST,…` | S5's tables, more calls, and works (`build`, `find`, `journal`): each test, or each of these, for so long, works ten times as long; prints how often a second each was done |
 //! | `harass=SOCKET` | bursard's attention: all the connections one may have, each asking without end |
 //! | `pass=SOCKET` | bursard's patience: descriptors passed to it that take long to close; prints how many went |
 //! | `drop` | gives back files, terminals, sockets, segments, mappings and children |
@@ -79,6 +79,8 @@ mod passing;
 mod ring;
 #[path = "flooder/tcp.rs"]
 mod tcp;
+#[path = "flooder/works.rs"]
+mod works;
 
 use std::ffi::CString;
 use std::io::{BufRead, Write};

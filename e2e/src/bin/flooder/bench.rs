@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How often a second: the six tests of S5's tables 2 and 3, and calls of which each makes what a row counts.
+//! How often a second: the six tests of S5's tables 2 and 3, calls of which each makes what a row counts, and works
+//! that take ten times as long.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::time::{Duration, Instant};
 
+use super::works::{WORKS, Work};
 use super::{ending_child, listener, open, say, scratch, socket, wait_for};
 
 /// How often a second, begun in so long.
@@ -157,11 +159,14 @@ fn map() {
     }
 }
 
-/// Prints how often a second each test was done, or each of these, separated by commas.
+/// Prints how often a second each test was done, or each of these, separated by commas. Works whose programs are not
+/// there are left out.
 pub(crate) fn bench(wanted: &str) {
     let (span, names) = wanted.split_once(':').unwrap_or((wanted, ""));
     let span = Duration::from_millis(span.parse().unwrap_or(0));
     let names: BTreeSet<&str> = names.split(',').filter(|it| !it.is_empty()).collect();
+    let is_wanted = |name: &str| names.is_empty() || names.contains(name);
+    let figure = |name: &str, a_second: f64| format!("{name} {a_second:.5}");
     let Ok((from, to)) = std::io::pipe() else {
         return say("no pipe");
     };
@@ -173,8 +178,8 @@ pub(crate) fn bench(wanted: &str) {
     let at = block.as_mut_ptr().cast::<libc::c_void>();
     let mut said = Vec::new();
     let mut measure = |name: &str, once: &mut dyn FnMut()| {
-        if names.is_empty() || names.contains(name) {
-            said.push(format!("{name} {:.2}", often(span, once)));
+        if is_wanted(name) {
+            said.push(figure(name, often(span, once)));
         }
     };
     measure("process", &mut process);
@@ -211,6 +216,11 @@ pub(crate) fn bench(wanted: &str) {
     measure("thread", &mut thread);
     measure("flock", &mut || lock(file));
     measure("map", &mut map);
+    for (name, programs) in WORKS.into_iter().filter(|(name, _)| is_wanted(name)) {
+        if let Some(work) = Work::prepare(name, programs) {
+            said.push(figure(name, often(span * 10, || work.once())));
+        }
+    }
     say(&said.join(" "));
     close(file);
     if let Some((fd, _)) = to_listener {
