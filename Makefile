@@ -6,6 +6,7 @@
 # make arm64   all of it for arm64, below target/arm64, in a Debian 13 of its own
 # make guests-arm64  the stories on Debian's arm64 kernels, pages of 4 and 16 KiB
 # make instructions  what the kernel half costs with 2, 64 and 255 possible CPUs, in guests
+# make rows    what limits on rows of beancounters cost calls, a build, find and sqlite, in a guest
 # make growth  how far an account gets over its limit with 8 and 16 running CPUs, in guests
 # make latency SUITE=trixie-rt  how long a real-time thread waits beside it, in a guest
 # make install what a machine needs, below DESTDIR
@@ -44,7 +45,7 @@ GUEST_PARTS := --timeout 10800
 TOLD        ?= --share {share}
 endif
 
-.PHONY: build arm64 guests-arm64 demo test units lint monitoring ansible stories guests runtimes bench instructions growth latency install uninstall deb rpm packages release book clean
+.PHONY: build arm64 guests-arm64 demo test units lint monitoring ansible stories guests runtimes bench instructions rows growth latency install uninstall deb rpm packages release book clean
 
 build:
 	xtask/provide build
@@ -147,6 +148,17 @@ instructions: build
 			--file $(RELEASE)/bursar-bench-works:/opt/bursar-bench-works \
 			-- /opt/bursar-bench instructions --out /tmp || exit 1; \
 	done
+
+# What limits on rows cost: the table of docs/design/measured-beancounters.md. Nearly half an hour, most of it a build.
+# TOLD=beancounters_programs_in_the_way_of_works says which BPF programs ran how often. Of the compiler: what a build calls.
+WORKS = $(foreach program,make gcc as ld find sqlite3,$(shell command -v $(program)):/usr/bin/$(program)) \
+	$(shell gcc -print-prog-name=cc1)
+rows: TOLD = beancounters_system_cost
+rows: build
+	xtask/provide guests rows
+	$(RELEASE)/xtask vm run --suite $(SUITE) --accel tcg-counted --smp 1 --mem 2048 --timeout 10800 --bpffs --tracefs \
+		$(foreach file,stories flooder bursard,--file $(RELEASE)/$(file):/opt/$(file)) \
+		$(foreach file,$(WORKS),--file $(file)) -- /opt/stories --guest $(TOLD)
 
 # How far an account gets over its limit where many CPUs run, beside idle processes of its own. Some minutes a cell. The
 # root is a ramfs: of a tmpfs programs are shared memory. Huge pages are off: one is larger than what is measured.
