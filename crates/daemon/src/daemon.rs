@@ -31,6 +31,10 @@ use crate::spared_programs::SparedPrograms;
 use crate::usage::Usage;
 use crate::watermarks::Watermarks;
 
+/// Why limits change that nobody set.
+const NAMES_CHANGED: &str = "names in the limits stand for others now";
+const LIMIT_ENDED: &str = "a temporary limit has ended";
+
 pub(crate) struct Daemon {
     pub(crate) accounts: Accounts,
     pub(crate) responder: Responder,
@@ -333,7 +337,7 @@ impl Daemon {
     /// A name in the limits has another answer.
     pub(crate) fn names_answered(&mut self) {
         if self.accounts.table.names().take_news() {
-            self.look_up_again("names in the limits stand for others now");
+            self.look_up_again(NAMES_CHANGED);
         }
     }
 
@@ -367,7 +371,7 @@ impl Daemon {
     /// A temporary limit has come to its end, or the clock was set.
     pub(crate) fn limit_ends(&mut self) {
         self.expiry.take();
-        self.look_up_again("a temporary limit has ended");
+        self.look_up_again(LIMIT_ENDED);
     }
 
     /// The file that says whose subordinate uids are has changed.
@@ -377,12 +381,36 @@ impl Daemon {
         }
     }
 
+    /// What has changed by itself while no bursard ran, or was told of and waited when it ended.
+    pub(crate) fn catch_up(&mut self) {
+        if !self.accounts.table.is_as_before() {
+            return;
+        }
+        let limits = self.accounts.table.limits().as_of(Timestamp::now());
+        let have_ended = !limits
+            .changes_since(self.accounts.table.limits())
+            .is_empty();
+        let plan = self.accounts.table.plan_with(&limits);
+        self.accounts.table.remark_as(&plan);
+        let why = if have_ended {
+            LIMIT_ENDED
+        } else {
+            NAMES_CHANGED
+        };
+        self.change_to(limits, plan, why);
+    }
+
     /// What the names in the limits stand for may have changed, or what of them holds at this moment.
     fn look_up_again(&mut self, why: &'static str) {
         self.accounts.forget_absent();
-        let before = self.accounts.table.limits().clone();
-        let limits = before.as_of(Timestamp::now());
+        let limits = self.accounts.table.limits().as_of(Timestamp::now());
         let plan = self.accounts.table.plan_anew(&limits);
+        self.change_to(limits, plan, why);
+    }
+
+    /// Puts a change in force that nobody set, unless it has to wait.
+    fn change_to(&mut self, limits: Limits, plan: Plan, why: &'static str) {
+        let before = self.accounts.table.limits().clone();
         if !self.holds_now(&plan, why) {
             self.accounts.table.watch_names();
             return;

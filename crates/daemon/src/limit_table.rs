@@ -41,6 +41,15 @@ pub(crate) struct Basis {
     pub(crate) is_dry_run: bool,
 }
 
+/// Who says what names stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    /// The directory, now.
+    Fresh,
+    /// It did when limits were last put in force. Names that were not asked for then are asked for now.
+    Last,
+}
+
 /// The limits and what they mean here.
 #[derive(Debug)]
 pub(crate) struct LimitTable {
@@ -67,12 +76,17 @@ pub(crate) struct LimitTable {
     kept: Option<String>,
     /// What was in force before this start, until somebody asks.
     before: Option<Limits>,
+    /// The clock and the directory have not been asked since this start.
+    is_as_before: bool,
 }
 
 impl LimitTable {
     /// Reads the limits at `path` and its drop-ins. Where they are wrong or gone those hold that were last in force, and
     /// the reason is returned. No file is no limits, and an error where `are_in_force`: others hold already, and whoever takes a file
     /// away has not said that they shall not. What names stood for is kept in `state`.
+    ///
+    /// Where they are in force what the files say holds as of the moment, and with the names, that limits were last put
+    /// in force with: what has changed by itself since ([`Self::is_as_before`]) may not hold without a warning.
     pub(crate) fn load(
         path: &Path,
         state: &Path,
@@ -116,9 +130,17 @@ impl LimitTable {
             copy,
             kept: None,
             before: in_force,
+            is_as_before: false,
         };
-        let plan = limit_table.plan_with(&limits);
+        let as_of = limit_table.name_cache.as_of();
+        let before = limit_table.before.take();
+        limit_table.before = before.map(|it| as_of.map_or(it.clone(), |at| it.as_of(at)));
+        let last = as_of.filter(|_| are_in_force);
+        let limits = last.map_or(limits.clone(), |it| limits.as_of(it));
+        let answers = last.map_or(Answers::Fresh, |_| Answers::Last);
+        let plan = limit_table.plan_by(&limits, answers);
         limit_table.adopt(limits, plan);
+        limit_table.is_as_before = last.is_some();
         Ok((limit_table, unread))
     }
 
@@ -153,6 +175,18 @@ impl LimitTable {
         &self.plan
     }
 
+    /// Whether limits that end have not ended, and names stand for the same, since the last bursard: what has changed
+    /// since is to be looked up, and holds as any change that nobody set.
+    pub(crate) const fn is_as_before(&self) -> bool {
+        self.is_as_before
+    }
+
+    /// What is to be known of the limits, by a plan that is not in force.
+    pub(crate) fn remark_as(&mut self, plan: &Plan) {
+        self.plan.remarks.clone_from(&plan.remarks);
+        self.plan.notes.clone_from(&plan.notes);
+    }
+
     /// What was in force before this start, as far as it was kept.
     pub(crate) fn take_before(&mut self) -> Option<Limits> {
         self.before.take()
@@ -166,6 +200,10 @@ impl LimitTable {
     /// have come, or another have his name; those in the file of subordinate uids only when that is read. This
     /// is the one place where the loop waits for a directory, and [`PATIENCE`] bounds that.
     pub(crate) fn plan_with(&mut self, limits: &Limits) -> Plan {
+        self.plan_by(limits, Answers::Fresh)
+    }
+
+    fn plan_by(&mut self, limits: &Limits, answers: Answers) -> Plan {
         self.users.forget();
         self.watched.clear();
         self.looked_up = NameCache::default();
@@ -179,7 +217,7 @@ impl LimitTable {
                 mode: self.mode_of(limit),
             })
             .collect();
-        let (directory, remarks) = self.look_up(&entries);
+        let (directory, remarks) = self.look_up(&entries, answers);
         let mut plan = plan(&entries, &directory, self.basis.ram, &self.coverage);
         plan.remarks.extend(remarks);
         self.read_subordinates(&mut plan);
@@ -231,7 +269,9 @@ impl LimitTable {
         let users = self.plan.accounts.keys().filter_map(|id| id.uid());
         users.for_each(|uid| self.names.expect(uid));
         self.watch_names();
-        self.name_cache.replace(std::mem::take(&mut self.looked_up));
+        let looked_up = std::mem::take(&mut self.looked_up);
+        self.name_cache.replace(looked_up, self.limits.now());
+        self.is_as_before = false;
         if let Err(error) = self.name_cache.store(&self.name_cache_file) {
             tracing::warn!(%error, "names looked up could not be kept: {NOT_KEPT}");
         }
@@ -285,17 +325,40 @@ impl LimitTable {
     }
 
     /// What names stand for, and what is to be known about each.
-    fn look_up(&mut self, entries: &[Entry]) -> (Directory, Vec<(Who, String)>) {
+    fn look_up(&mut self, entries: &[Entry], answers: Answers) -> (Directory, Vec<(Who, String)>) {
         let mut directory = Directory::default();
         let mut all = Vec::new();
         for entry in entries {
             let granted = entry.granted.iter().flatten();
             for who in std::iter::once(&entry.who).chain(granted) {
+                if answers == Answers::Last && self.recall(who, &mut directory) {
+                    continue;
+                }
                 let remarks = self.look_up_one(who, &mut directory);
                 all.extend(remarks.into_iter().map(|text| (entry.who.clone(), text)));
             }
         }
         (directory, all)
+    }
+
+    /// What this stood for, if that is known.
+    fn recall(&mut self, who: &Who, directory: &mut Directory) -> bool {
+        let (known, next) = (&self.name_cache, &mut self.looked_up);
+        match who {
+            Who::User(name) => {
+                let uid = known.last_user(name, next);
+                uid.map(|it| directory.users.insert(name.clone(), Ok(it)))
+                    .is_some()
+            }
+            Who::Group(name) | Who::Shared(name) => {
+                let group = known.last_group(name, next);
+                group
+                    .map(|it| directory.groups.insert(name.clone(), Ok(it)))
+                    .is_some()
+            }
+            // Whose name this is too is only remarked on.
+            Who::Uid(_) | Who::Default => true,
+        }
     }
 
     fn look_up_one(&mut self, who: &Who, directory: &mut Directory) -> Vec<String> {
@@ -575,6 +638,51 @@ mod tests {
             load().unwrap().1.is_none(),
             "an empty file was an administrator's word"
         );
+    }
+
+    #[test]
+    fn a_start_goes_on_with_what_was_in_force_until_that_is_looked_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("limits.toml");
+        let limits = "[limits]\nroot = { memory = \"1G\" }\n60001 = { memory = \"64M\" }\n[temporary]\n\
+             60001 = { memory = \"256M\", until = \"2020-01-02T00:00:00Z\" }\n";
+        fs::write(&path, limits).unwrap();
+        let names = "as_of = \"2020-01-01T00:00:00Z\"\n[users]\nroot = 60998\n";
+        fs::write(folder.path().join("names.toml"), names).unwrap();
+        let load = |are_in_force| {
+            LimitTable::load(
+                &path,
+                folder.path(),
+                BASIS,
+                coverage(),
+                are_in_force,
+                Names::start().unwrap(),
+                SubuidFile::at(folder.path().join("subuid")),
+            )
+            .unwrap()
+            .0
+        };
+        let memory = |table: &LimitTable| {
+            let limit = table.limits().get(&"60001".parse().unwrap()).unwrap();
+            limit.memory.unwrap().limit.to_string()
+        };
+        let roots = |table: &LimitTable| table.uid_in_plan("root").map(Uid::get);
+        let mut table = load(true);
+        assert!(table.is_as_before());
+        assert_eq!(
+            (memory(&table), roots(&table)),
+            ("256M".into(), Some(60998))
+        );
+        let limits = table.limits().as_of(jiff::Timestamp::now());
+        let plan = table.plan_with(&limits);
+        table.adopt(limits, plan);
+        assert!(!table.is_as_before());
+        assert_eq!((memory(&table), roots(&table)), ("64M".into(), Some(0)));
+        drop(table);
+        fs::write(folder.path().join("names.toml"), names).unwrap();
+        let table = load(false);
+        assert!(!table.is_as_before());
+        assert_eq!((memory(&table), roots(&table)), ("64M".into(), Some(0)));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime};
 use bursar_host::{Group, Lookup, Members, User, clock};
 use bursar_model::{Gid, Uid};
 use bursar_policy::NameError;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::kept_file::KeptFile;
@@ -37,6 +38,8 @@ const LONGEST_ABSENCE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// What names stood for.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct NameCache {
+    /// The moment as of which limits were put in force with these: those that end may have ended since.
+    as_of: Option<String>,
     #[serde(default)]
     users: BTreeMap<String, u32>,
     #[serde(default)]
@@ -108,6 +111,11 @@ impl NameCache {
             self.stored = hash;
         }
         Ok(())
+    }
+
+    /// As of when limits were last put in force; `None` where an older bursard did so.
+    pub(crate) fn as_of(&self) -> Option<Timestamp> {
+        self.as_of.as_deref()?.parse().ok()
     }
 
     /// Whom a user's name stood for.
@@ -307,6 +315,21 @@ impl NameCache {
         }
     }
 
+    /// Whom a user's name stood for, without a look at who has it now.
+    pub(crate) fn last_user(&self, name: &str, next: &mut Self) -> Option<Uid> {
+        let uid = self.uid_of(name)?;
+        self.keep(name, uid, next);
+        Some(uid)
+    }
+
+    /// The same of a group's.
+    pub(crate) fn last_group(&self, name: &str, next: &mut Self) -> Option<(Gid, Vec<Uid>)> {
+        let since = self.absent.groups.get(name).cloned();
+        let absent = since.map(|it| (name.to_owned(), it));
+        next.absent.groups.extend(absent);
+        self.kept_group(name, String::new(), next).answer.ok()
+    }
+
     /// Adds former members that may not have left: those whose number nobody has (returned), those that there was no time to
     /// ask for, and those with this primary group, which a directory that is down does not list. `listed`: names that the
     /// group has, and that nobody answers to.
@@ -388,10 +411,13 @@ impl NameCache {
         }
     }
 
-    /// What a plan has come to that is in force from now on.
-    pub(crate) fn replace(&mut self, next: Self) {
-        let stored = self.stored;
-        *self = Self { stored, ..next };
+    /// What a plan has come to that is in force from now on, with limits as of this moment.
+    pub(crate) fn replace(&mut self, next: Self, as_of: Timestamp) {
+        *self = Self {
+            as_of: Some(as_of.to_string()),
+            stored: self.stored,
+            ..next
+        };
     }
 }
 
@@ -475,7 +501,7 @@ mod tests {
     fn user_of(known: &mut NameCache, found: Lookup<User>, owner: Lookup<User>) -> Settled<Uid> {
         let mut next = NameCache::default();
         let settled = known.user("bob", found, &mut next, |_| Some(owner.clone()));
-        known.replace(next);
+        known.replace(next, Timestamp::UNIX_EPOCH);
         settled
     }
 
@@ -492,7 +518,7 @@ mod tests {
             Some(owner.map_or(Lookup::Absent, Lookup::Found))
         };
         let settled = known.group("film", found, &mut next, |_| group, owner_of);
-        known.replace(next);
+        known.replace(next, Timestamp::UNIX_EPOCH);
         settled
     }
 
@@ -655,7 +681,7 @@ mod tests {
         let other = Lookup::Found(user("bob", 1009, 100));
         known.user("bob", other, &mut tried, |_| None);
         assert_eq!(known.uid_of("bob"), Some(Uid::new(1002)));
-        known.replace(NameCache::default());
+        known.replace(NameCache::default(), Timestamp::UNIX_EPOCH);
         let cleared = user_of(&mut known, Lookup::Absent, Lookup::Absent);
         assert_eq!(cleared.answer, Err(NameError::Unknown));
     }

@@ -118,8 +118,6 @@ fn start(
     let tells = config.tell.tty && !dry_run;
     let background = Background::start(tells, oom_score, Arc::clone(reaper.blocklist()))?;
     let recorder = Recorder::new(History::open(&config.paths.state, config.events.keep_bytes));
-    let last = recorder.history().recent().next_back();
-    let last_told = last.and_then(|it| it.time.parse().ok());
     let accounts = Accounts::new(
         table,
         backend,
@@ -139,23 +137,22 @@ fn start(
     leave_alone(&mut daemon, config, exempt);
     daemon.start(superseded, &how)?;
     if let Some(before) = daemon.accounts.table.take_before().filter(|_| !dry_run) {
-        // What ended while nobody was there has not been told of.
-        let before = last_told.map_or(before.clone(), |it| before.as_of(it));
         daemon.note_read(&before);
     }
     daemon.watermarks = Watermarks::start(config, dry_run);
-    let plan = daemon.accounts.table.plan();
     let reason = format!(
         "{how}; {} limits in force",
         daemon.accounts.table.limits().len()
     );
+    daemon.responder.note(EventKind::Attached, None, reason);
+    daemon.catch_up();
+    let plan = daemon.accounts.table.plan();
     for (who, text) in &plan.remarks {
         tracing::warn!("{}: {who}: {text}", config.paths.limits.display());
     }
     for note in &plan.notes {
         tracing::warn!("{note}");
     }
-    daemon.responder.note(EventKind::Attached, None, reason);
     if let Some(unread) = unread {
         tracing::error!("limits are not in force as they are written: {unread}");
     }

@@ -28,6 +28,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: end_meanwhile,
     },
     Story {
+        name: "temporary_limits_end_with_a_warning_also_where_bursard_restarts",
+        place: Place::Anywhere,
+        tell: end_with_a_warning,
+    },
+    Story {
         name: "temporary_limits_that_are_wrong_are_refused_and_those_past_are_flagged",
         place: Place::Anywhere,
         tell: refused,
@@ -209,6 +214,59 @@ fn end_meanwhile(binaries: &Binaries) -> Result<()> {
     ensure!(count(&world)? == 1, "it was told of again");
     ensure!(limit_mib(&world, "60001")? == Some(64));
     Ok(())
+}
+
+/// The account's warnings that its limit will be lower.
+fn warnings(world: &World) -> Result<usize> {
+    let told = world.daemon.events_of(EventKind::LimitChanged)?;
+    let is_warning = |it: &&Event| {
+        let reason = it.reason.as_deref().unwrap_or_default();
+        reason.contains("a temporary limit has ended; this limit holds in 10 seconds")
+    };
+    Ok(told.iter().filter(is_warning).count())
+}
+
+fn end_with_a_warning(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "warning", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let seconds = if is_emulated() { 8 } else { 4 };
+    let end = soon(seconds)?;
+    done(
+        &world,
+        &[
+            "limit",
+            "set",
+            "60001",
+            "256M",
+            "--for",
+            &format!("{seconds}s"),
+        ],
+    )?;
+    let mut hog = world.there("uid=60001 hold=100M say=there pause")?;
+    world.daemon.end(libc::SIGTERM)?;
+    until("the end", || {
+        Ok((Timestamp::now().to_string() > end).then_some(()))
+    })?;
+    // It has ended while nobody was there; then bursard is restarted before the ten seconds are over.
+    for count in 1..=2 {
+        world.daemon.start()?;
+        let began = Instant::now();
+        until("who is over being told", || {
+            Ok((warnings(&world)? == count).then_some(()))
+        })?;
+        hog.expect_alive("who was told just now")?;
+        ensure!(limit_mib(&world, "60001")? == Some(256));
+        if count == 1 {
+            world.daemon.end(libc::SIGTERM)?;
+            continue;
+        }
+        hog.expect_killed()?;
+        let lived = began.elapsed();
+        ensure!(lived > Duration::from_secs(8), "killed after {lived:?}");
+    }
+    until_limit(&world, "60001", 64)?;
+    told_as_the_clocks(&world)
 }
 
 fn refused(binaries: &Binaries) -> Result<()> {
