@@ -6,6 +6,7 @@
 //! that starts a shell does not want the shell locked.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::slice;
 
 use crate::act::{self, Options, Refusal, Step};
 use crate::say::Line;
@@ -32,8 +33,7 @@ extern "C" fn before_main() {
         unsafe { libc::_exit(CANNOT) };
     };
     if !locks_children {
-        // SAFETY: before main() there is one thread.
-        unsafe { libc::unsetenv(REQUEST.as_ptr()) };
+        remove(REQUEST);
         leave_preload();
     }
     if let Err(refusal) = act::lock(&options) {
@@ -44,13 +44,60 @@ extern "C" fn before_main() {
     }
 }
 
-fn variable(name: &CStr) -> Option<&'static [u8]> {
+unsafe extern "C" {
+    /// environ(7).
+    static mut environ: *mut *mut c_char;
+}
+
+/// Where the first entry of this name is in the environment, and its value. Not by getenv(3) and its like: a program's
+/// own functions of these names come first, and those of bash know nothing of the environment before its main().
+fn entry(name: &CStr) -> Option<(*mut *mut c_char, *mut c_char)> {
+    let name = name.to_bytes();
     // SAFETY: before main(), and in the functions of prefault.h as far as nobody changes the
     // environment meanwhile, which getenv(3) demands of everybody.
-    unsafe {
-        let value: *const c_char = libc::getenv(name.as_ptr());
-        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
+    let mut place = unsafe { environ };
+    while !place.is_null() {
+        // SAFETY: the environment ends with a NULL, which was not seen yet.
+        let text = unsafe { *place };
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: its entries are strings.
+        let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+        if bytes
+            .strip_prefix(name)
+            .is_some_and(|it| it.starts_with(b"="))
+        {
+            // SAFETY: it has the name and a `=`.
+            return Some((place, unsafe { text.add(name.len() + 1) }));
+        }
+        // SAFETY: this was not the NULL.
+        place = unsafe { place.add(1) };
     }
+    None
+}
+
+/// Takes all entries of this name out of the environment.
+fn remove(name: &CStr) {
+    while let Some((mut place, _)) = entry(name) {
+        loop {
+            // SAFETY: `place` is not that of the NULL at the end; before main() there is one thread.
+            let next = unsafe { *place.add(1) };
+            // SAFETY: as above.
+            unsafe { *place = next };
+            if next.is_null() {
+                break;
+            }
+            // SAFETY: as above.
+            place = unsafe { place.add(1) };
+        }
+    }
+}
+
+fn variable(name: &CStr) -> Option<&'static [u8]> {
+    let (_, value) = entry(name)?;
+    // SAFETY: it ends with a NUL, and stays as long as its entry, as in [`entry`].
+    Some(unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
 fn decimal(digits: &[u8]) -> Option<usize> {
@@ -86,40 +133,43 @@ fn parse(request: &[u8]) -> Option<(Options, bool)> {
 
 /// Takes libprefault.so out of LD_PRELOAD, and LD_PRELOAD away with its last entry.
 fn leave_preload() {
-    let Some(list) = variable(PRELOAD) else {
+    let Some((_, value)) = entry(PRELOAD) else {
         return;
     };
-    let mut rest = [0u8; 4096];
-    let mut used = 0;
-    for entry in list
-        .split(|byte| matches!(byte, b':' | b' '))
-        .filter(|entry| !entry.is_empty())
-    {
-        if entry.ends_with(b"/libprefault.so") {
-            continue;
-        }
-        let gap = usize::from(used > 0);
-        let end = used + gap + entry.len();
-        // One byte is left for the NUL. A longer list is left as it is.
-        if end >= rest.len() {
-            return;
-        }
-        if let Some(place) = rest.get_mut(used..used + gap) {
-            place.fill(b':');
-        }
-        if let Some(place) = rest.get_mut(used + gap..end) {
-            place.copy_from_slice(entry);
-        }
-        used = end;
+    // SAFETY: a string that ends with a NUL; before main() there is one thread, and nobody else has it.
+    let list = unsafe {
+        let length = CStr::from_ptr(value).to_bytes().len();
+        slice::from_raw_parts_mut(value.cast::<u8>(), length)
+    };
+    match leave(list) {
+        0 => remove(PRELOAD),
+        // SAFETY: at most where its NUL was.
+        length => unsafe { value.add(length).write(0) },
     }
-    // SAFETY: before main() there is one thread; `rest` ends with a NUL and is copied.
-    unsafe {
-        if used == 0 {
-            libc::unsetenv(PRELOAD.as_ptr());
-        } else {
-            libc::setenv(PRELOAD.as_ptr(), rest.as_ptr().cast(), 1);
+}
+
+/// Moves what is not ours of a list in LD_PRELOAD to its front; how long that is.
+fn leave(list: &mut [u8]) -> usize {
+    let (mut used, mut at) = (0, 0);
+    while let Some(rest) = list.get(at..).filter(|rest| !rest.is_empty()) {
+        let length = rest.iter().position(|byte| matches!(byte, b':' | b' '));
+        let entry = rest.get(..length.unwrap_or(rest.len())).unwrap_or_default();
+        let (end, is_kept) = (
+            at + entry.len(),
+            !entry.is_empty() && !entry.ends_with(b"/libprefault.so"),
+        );
+        if is_kept {
+            // The entries before were followed by a separator, too.
+            if let Some(gap) = list.get_mut(used).filter(|_| used > 0) {
+                *gap = b':';
+                used += 1;
+            }
+            list.copy_within(at..end, used);
+            used += end - at;
         }
+        at = end + 1;
     }
+    used
 }
 
 fn tell(refusal: Refusal) {
@@ -183,5 +233,27 @@ pub(crate) fn tell_verifier() -> Result<(), c_int> {
             }
         }
         _ => Err(libc::ESRCH),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leave;
+
+    #[test]
+    fn only_our_own_library_leaves_the_list() {
+        for (list, left) in [
+            ("/usr/lib/bursar/libprefault.so", ""),
+            ("/a/libprefault.so:/b.so", "/b.so"),
+            ("/b.so:/a/libprefault.so", "/b.so"),
+            ("::/b.so /c.so:/a/libprefault.so: ", "/b.so:/c.so"),
+            ("/a/libprefault.so /a/libprefault.so:d.so", "d.so"),
+            ("/b.so:/c.so", "/b.so:/c.so"),
+            ("", ""),
+        ] {
+            let mut bytes = list.as_bytes().to_vec();
+            let length = leave(&mut bytes);
+            assert_eq!(bytes.get(..length).unwrap(), left.as_bytes(), "{list}");
+        }
     }
 }
