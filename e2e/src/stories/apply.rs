@@ -206,7 +206,27 @@ fn as_a_whole(binaries: &Binaries) -> Result<()> {
     write(&file, "60001 = { memory = \"50M\" }")?;
     let (code, _, said) = json(&world, &["limit", "apply", wanted, "--force"])?;
     ensure!(code == 0, "{code} {said}");
-    hog.expect_killed()
+    hog.expect_killed()?;
+    // Whatever was to write it may have failed.
+    fs::write(&file, "")?;
+    let (code, _, said) = json(&world, &apply)?;
+    ensure!(
+        code == 1 && said.contains("has no limit at all"),
+        "{code} {said}"
+    );
+    ensure!(limit_mib(&world, "60001")? == Some(50));
+    let (code, answer, said) = json(&world, &check)?;
+    let note = answer["remarks"][0].as_str().unwrap_or_default();
+    ensure!(
+        code == 2 && note.contains("has no limit at all"),
+        "{code} {answer} {said}"
+    );
+    let (code, _, said) = json(&world, &["limit", "apply", wanted, "--force"])?;
+    ensure!(
+        code == 0 && fs::read_to_string(&limits)?.is_empty(),
+        "{code} {said}"
+    );
+    Ok(())
 }
 
 fn wrong_or_in_vain(binaries: &Binaries) -> Result<()> {

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use bursar_config::{Limit, Limits};
 use bursar_model::printable;
-use bursar_protocol::{Applied, Apply, EntryChange, Reply};
+use bursar_protocol::{Applied, Apply, EntryChange, ErrorKind, Refusal, Reply};
 
 use super::actor::author;
 use super::limits::{change_limits, limits_refused, remarks_on};
-use super::permission::{Answer, config_refusal, only_root};
+use super::permission::{Answer, config_refusal, only_root, refusal};
 use crate::control::Requester;
 use crate::daemon::Daemon;
 use crate::responder::Author;
@@ -36,10 +36,15 @@ pub(super) fn apply(daemon: &mut Daemon, requester: Requester, asked: Apply) -> 
     let mut remarks = Vec::new();
     if check {
         if !force && !changes.is_empty() {
-            let refused = limits_refused(daemon, &new);
+            let empty = unless_empty(&before, &new, &name).err();
+            let refused = empty.map(|it| it.message);
+            let refused = refused.or_else(|| limits_refused(daemon, &new));
             remarks.extend(refused.map(|it| format!("it would be refused: {it}")));
         }
     } else if !changes.is_empty() {
+        if !force {
+            unless_empty(&before, &new, &name)?;
+        }
         change_limits(daemon, new, force, |limit| {
             let remedy = "applying the file would kill at once; wait, choose a larger limit there";
             (format!("the limit of {limit} that holds then"), remedy)
@@ -58,6 +63,20 @@ pub(super) fn apply(daemon: &mut Daemon, requester: Requester, asked: Apply) -> 
     Ok(Reply::Applied(Box::new(Applied { changes, remarks })))
 }
 
+/// A text without any limit takes all of them away: seldom is that meant, and what was to write it may have failed.
+fn unless_empty(before: &Limits, new: &Limits, name: &str) -> Result<(), Refusal> {
+    if new.before().file || !before.before().file {
+        return Ok(());
+    }
+    let name = printable(name.as_bytes(), NAME_WIDTH);
+    let message = format!(
+        "{name} has no limit at all, and applying it would clear all of {:?}; look whether it was written whole, or add \
+         --force",
+        before.path()
+    );
+    Err(refusal(ErrorKind::Refused, message))
+}
+
 fn changes(before: &Limits, new: &Limits) -> Vec<EntryChange> {
     let written = before.written_changes(new).into_iter();
     let change = written.map(|(who, old, new)| EntryChange {
@@ -66,4 +85,31 @@ fn changes(before: &Limits, new: &Limits) -> Vec<EntryChange> {
         new: new.map(Limit::spec),
     });
     change.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_without_limits_is_refused_where_there_are_some() {
+        let read = |text: &str| Limits::parse(text, Path::new("/l.toml")).unwrap();
+        let some = read("[limits]\nalice = { memory = \"1G\" }\n");
+        let ending =
+            read("[temporary]\nalice = { memory = \"1G\", until = \"2090-01-01T00:00:00Z\" }\n");
+        for empty in ["", "# none\n", "[limits]\n"] {
+            let empty = read(empty);
+            for before in [&some, &ending] {
+                let refused = unless_empty(before, &empty, "stdin").unwrap_err().message;
+                assert_eq!(
+                    refused,
+                    "stdin has no limit at all, and applying it would clear all of \"/l.toml\"; look whether it was \
+                     written whole, or add --force"
+                );
+                assert!(unless_empty(&empty, before, "stdin").is_ok());
+            }
+            assert!(unless_empty(&empty, &read(""), "stdin").is_ok());
+        }
+        assert!(unless_empty(&some, &ending, "stdin").is_ok());
+    }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Apply {
     #[arg(long)]
     check: bool,
     /// Apply it even if somebody is over a new limit already: the largest process is killed at once. Also where it
-    /// limits root
+    /// limits root, or has no entry
     #[arg(long)]
     force: bool,
     /// Why, in one line of at most 200 bytes: recorded with each change; FILE has reasons of its own
