@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use bursar_faults::program::find;
+use bursar_faults::program::{MAX_SCRIPTS, find, interpreter};
 use bursar_model::printable;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
@@ -47,13 +47,23 @@ impl Launch {
     /// before that.
     pub(crate) fn insist(&self) -> Result<(), Failure> {
         let refused = |errno: Errno| Err(self.failed(&errno.into()));
-        let Some(path) = find(self.program()) else {
+        let Some(mut path) = find(self.program()) else {
             return refused(Errno::NOENT);
         };
-        if path.is_dir() {
-            return refused(Errno::ACCESS);
+        // Who runs a script has to be there, too.
+        for _ in 0..=MAX_SCRIPTS {
+            if path.is_dir() {
+                return refused(Errno::ACCESS);
+            }
+            if let Err(errno) = accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS) {
+                return refused(errno);
+            }
+            match interpreter(&path) {
+                Some(next) => path = next,
+                None => return Ok(()),
+            }
         }
-        accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS).or_else(refused)
+        refused(Errno::LOOP)
     }
 
     /// Becomes it. Comes back only when that fails.

@@ -170,6 +170,40 @@ fn what_is_in_path_and_cannot_be_executed_is_there() {
 }
 
 #[test]
+fn a_script_whose_interpreter_cannot_be_run_exits_as_under_env() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = |name: &str, interpreter: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, format!("#!{interpreter}\n")).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&path, mode).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let missing = script("missing", "/nonexistent/interpreter");
+    let through = script("through", &missing);
+    let folder_runs_it = script("folder", "/usr");
+    let circle = script("circle", folder.path().join("circle").to_str().unwrap());
+    for before in [
+        &["run", "--"][..],
+        &["run", "--lock", "--"],
+        &["faults", "lock", "--"],
+    ] {
+        for (command, code) in [
+            (&missing, 127),
+            (&through, 127),
+            (&folder_runs_it, 126),
+            (&circle, 126),
+        ] {
+            let output = run(&[before, &[command.as_str()]].concat());
+            assert_eq!(output.status.code(), Some(code), "{before:?} {command}");
+            let said = text(&output.stderr);
+            let start = format!("bursar: cannot run {command:?}: ");
+            assert!(said.starts_with(&start), "{said}");
+        }
+    }
+}
+
+#[test]
 fn packagers_get_pages_and_completions() {
     let folder = tempfile::tempdir().unwrap();
     let man = folder.path().join("man");

@@ -48,7 +48,7 @@ pub enum Obstacle {
 }
 
 /// How many `#!` lines are followed, as many as the kernel does (fs/exec.c).
-const MAX_SCRIPTS: u32 = 5;
+pub const MAX_SCRIPTS: u32 = 5;
 /// The part of a file in which its headers are, bytes.
 const HEAD: u64 = 64 << 10;
 
@@ -90,6 +90,11 @@ pub fn check_preloadable(program: &Path) -> Result<(), (PathBuf, Obstacle)> {
         }
     }
     Err((program.to_owned(), Obstacle::Circle))
+}
+
+/// Who runs a file, where it is a script that can be read.
+pub fn interpreter(program: &Path) -> Option<PathBuf> {
+    look(program).ok().flatten()
 }
 
 /// Looks at one file: who runs it, if it is a script.
