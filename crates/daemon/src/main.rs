@@ -34,6 +34,7 @@ mod entered;
 mod event_loop;
 mod exempt_cgroups;
 mod expiry;
+mod external_changes;
 mod fact;
 mod graceful;
 mod history;

@@ -139,6 +139,33 @@ fn refused_as_a_whole(world: &World, file: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whatever was to write the file may have failed.
+fn nothing_written(world: &World, file: &Path) -> Result<()> {
+    let limits = world.daemon.limits_path();
+    let wanted = file.to_str().context("its name")?;
+    let check = ["limit", "apply", wanted, "--check"];
+    let apply = ["limit", "apply", wanted];
+    fs::write(file, "")?;
+    let (code, _, said) = json(world, &apply)?;
+    ensure!(
+        code == 1 && said.contains("has no limit at all"),
+        "{code} {said}"
+    );
+    ensure!(limit_mib(world, "60001")? == Some(50));
+    let (code, answer, said) = json(world, &check)?;
+    let note = answer["remarks"][0].as_str().unwrap_or_default();
+    ensure!(
+        code == 2 && note.contains("has no limit at all"),
+        "{code} {answer} {said}"
+    );
+    let (code, _, said) = json(world, &["limit", "apply", wanted, "--force"])?;
+    ensure!(
+        code == 0 && fs::read_to_string(&limits)?.is_empty(),
+        "{code} {said}"
+    );
+    Ok(())
+}
+
 fn as_a_whole(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "apply", "")?;
     world.daemon.start()?;
@@ -207,25 +234,7 @@ fn as_a_whole(binaries: &Binaries) -> Result<()> {
     let (code, _, said) = json(&world, &["limit", "apply", wanted, "--force"])?;
     ensure!(code == 0, "{code} {said}");
     hog.expect_killed()?;
-    // Whatever was to write it may have failed.
-    fs::write(&file, "")?;
-    let (code, _, said) = json(&world, &apply)?;
-    ensure!(
-        code == 1 && said.contains("has no limit at all"),
-        "{code} {said}"
-    );
-    ensure!(limit_mib(&world, "60001")? == Some(50));
-    let (code, answer, said) = json(&world, &check)?;
-    let note = answer["remarks"][0].as_str().unwrap_or_default();
-    ensure!(
-        code == 2 && note.contains("has no limit at all"),
-        "{code} {answer} {said}"
-    );
-    let (code, _, said) = json(&world, &["limit", "apply", wanted, "--force"])?;
-    ensure!(
-        code == 0 && fs::read_to_string(&limits)?.is_empty(),
-        "{code} {said}"
-    );
+    nothing_written(&world, &file)?;
     Ok(())
 }
 

@@ -12,6 +12,7 @@
 #include "payer.bpf.h"
 #include "dying.bpf.h"
 #include "program.bpf.h"
+#include "record_stack.bpf.h"
 
 /* The first booking of a record. Where there was no room for it so far the last walk over all tasks has counted
  * it, and may until the next one: then others would die for what is in both. Of who has just begun this takes
@@ -52,20 +53,6 @@ static __always_inline bool is_taken_apart(const struct mm_record *record)
 	return !FAR_READ(mm, struct mm_struct, mm_users.counter) && far_ctx_id(mm) == record->ctx_id;
 }
 
-/* Of an address space so many pages fewer are there. */
-__noinline int note_less(struct mm_record *record, __u32 slot, __s64 pages)
-{
-	struct account *account = account_at(slot);
-
-	if (!record || !account)
-		return 0;
-	if (means_dying(record->state) || is_taken_apart(record))
-		leave(record, account, pages);
-	else
-		give_up(record, account, pages);
-	return 0;
-}
-
 /* So much more is booked. What the dying grow by note_change() tells, while they are credited: after that what the living
  * share with them is booked, too, and is no growth. */
 static __always_inline __s64 growth_of(const struct mm_record *record, __s64 more, __s64 credit)
@@ -75,6 +62,22 @@ static __always_inline __s64 growth_of(const struct mm_record *record, __s64 mor
 	if (credit || more < record->dying.shared_pages)
 		return 0;
 	return more - record->dying.shared_pages;
+}
+
+/* Of an address space so many pages more are booked, or fewer. `credit`: what of it is credited. */
+__noinline int note_booked(struct mm_record *record, __u32 slot, __s64 more, __s64 credit)
+{
+	struct account *account = account_at(slot);
+
+	if (!record || !account)
+		return 0;
+	if (more > 0)
+		note_growth(account, growth_of(record, more, credit));
+	else if (means_dying(record->state) || is_taken_apart(record))
+		leave(record, account, -more);
+	else
+		give_up(record, account, -more);
+	return 0;
 }
 
 /* Makes the account's sums agree with the record. Returns what is held now by the living. `slot`: the account's. */
@@ -93,10 +96,8 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 	if (record->flags & RECORD_NEW)
 		count_late(record, account, living);
 	was = take_from_others(__sync_lock_test_and_set(&record->booked, booked_on(slot, living)), slot, false);
-	if (living > was)
-		note_growth(account, growth_of(record, living - was, dying));
-	if (living < was)
-		note_less(record, slot, was - living);
+	if (living != was)
+		note_booked(record, slot, living - was, dying);
 	return __sync_fetch_and_add(&account->held_pages, living - was) + living - was;
 }
 
@@ -110,65 +111,6 @@ static __always_inline bool is_booked(const struct mm_record *record, __u32 slot
 static __always_inline void raise_maxheld(struct account *account, __s64 held)
 {
 	raise_to(&account->history.maxheld_pages, held);
-}
-
-/*
- * Records given back lie on a stack, so that those in use stay dense. A map of type queue would do the
- * same, but programs that may sleep cannot use one before 6.2. A lost race is tried again; who loses
- * every time takes a fresh record (pop) or leaves one unused (push), counted in records_leaked.
- */
-enum { STACK_TRIES = 32 };
-
-/* In a free record stands, where it had its account, the next free one: with this bit, which no account has. */
-#define FREE_LINK (1U << 31)
-
-/* Global, as are the next one and close_record(): the verifier goes through it once, and not for each state of
- * its callers. */
-__noinline __u32 pop_record(void)
-{
-	struct ledger_state *state = ledger_state();
-	int i;
-
-	if (!state)
-		return NOBODY;
-	for (i = 0; i < STACK_TRIES; i++) {
-		__u64 top = *(volatile __u64 *)&state->free_records, next;
-		struct mm_record *record;
-		__u32 link;
-
-		if (!(__u32)top)
-			return NOBODY;
-		record = record_at((__u32)top - 1);
-		if (!record)
-			return NOBODY;
-		link = *(volatile __u32 *)&record->account;
-		if (!(link & FREE_LINK))	/* somebody has taken it meanwhile */
-			continue;
-		next = ((top >> 32) + 1) << 32 | (link & ~FREE_LINK);
-		if (__sync_val_compare_and_swap(&state->free_records, top, next) == top)
-			return (__u32)top - 1;
-	}
-	return NOBODY;
-}
-
-__noinline int push_record(__u32 index)
-{
-	struct ledger_state *state = ledger_state();
-	struct mm_record *record = record_at(index);
-	int i;
-
-	if (!state || !record)
-		return 0;
-	for (i = 0; i < STACK_TRIES; i++) {
-		__u64 top = *(volatile __u64 *)&state->free_records, next;
-
-		record->account = FREE_LINK | (__u32)top;
-		next = ((top >> 32) + 1) << 32 | (index + 1);
-		if (__sync_val_compare_and_swap(&state->free_records, top, next) == top)
-			return 0;
-	}
-	__sync_fetch_and_add(&state->records_leaked, 1);
-	return 0;
 }
 
 static __always_inline __u32 find_record(__u64 mm)
