@@ -209,7 +209,9 @@ static KEYS: [Key; 30] = [
         name: "pins",
         default: "\"/sys/fs/bpf/bursar\"",
         values: "an absolute path on a BPF file system",
-        about: "Where the kernel half is pinned, so that it outlives bursard.",
+        about: "Where the kernel half is pinned, so that it outlives bursard. Elsewhere than on a BPF file system there \
+                is none: trigger bpf refuses to start, auto goes on with trace or poll and says so in the log and in \
+                `bursar status`.",
         set: |config, value| {
             absolute_path(value, LONGEST_PATH).map(|path| config.paths.pins = path)
         },

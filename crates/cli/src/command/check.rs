@@ -5,8 +5,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bursar_config::{Config, ConfigError, Finding, LAST_GOOD, Limits, Machine, Severity};
-use bursar_host::{ExemptCgroups, Users, uid_min};
+use bursar_config::{
+    BackendChoice, Config, ConfigError, Finding, LAST_GOOD, Limits, Machine, Severity,
+};
+use bursar_host::{ExemptCgroups, Mounts, Proc, Users, uid_min};
 use bursar_model::{Bytes, SizeSpec, Who};
 use bursar_protocol::{LimitsText, Operation, Preview, Reply};
 use clap::Args;
@@ -118,6 +120,7 @@ impl Report {
         self.remarks.extend(loaded.remarks);
         let sysctl = |path: &str| number(&format!("/proc/sys/{path}"));
         self.remarks.extend(counterparts(&loaded.config, sysctl));
+        self.remarks.extend(pins_elsewhere(&loaded.config));
         let (_, remarks) = bursar_config::programs(&loaded.config.exempt.programs);
         self.remarks.extend(remarks);
         match ExemptCgroups::new(&loaded.config.exempt.cgroups) {
@@ -229,6 +232,23 @@ impl Report {
         });
         lines
     }
+}
+
+/// What becomes of a kernel half that could not be pinned.
+fn pins_elsewhere(config: &Config) -> Option<String> {
+    let pins = &config.paths.pins;
+    let are_wanted = matches!(config.trigger, BackendChoice::Auto | BackendChoice::Bpf);
+    // There bursard mounts it.
+    if !are_wanted || pins.starts_with("/sys/fs/bpf") {
+        return None;
+    }
+    let mounts = Proc::host().and_then(|proc| Mounts::read(&proc)).ok()?;
+    (!mounts.is_bpffs(pins)).then(|| {
+        format!(
+            "paths.pins = {pins:?} does not lie on a BPF file system: there is no kernel half, and no limit without \
+             bursard; mount one there (mount -t bpf bpf DIRECTORY) or use a directory below /sys/fs/bpf"
+        )
+    })
 }
 
 /// Entries of users below UID_MIN. Root's are found without asking who is there.
