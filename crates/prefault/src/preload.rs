@@ -69,7 +69,8 @@ fn entry(name: &CStr) -> Option<(*mut *mut c_char, *mut c_char)> {
             .is_some_and(|it| it.starts_with(b"="))
         {
             // SAFETY: it has the name and a `=`.
-            return Some((place, unsafe { text.add(name.len() + 1) }));
+            let value = unsafe { text.add(name.len() + 1) };
+            return Some((place, value));
         }
         // SAFETY: this was not the NULL.
         place = unsafe { place.add(1) };
@@ -97,7 +98,8 @@ fn remove(name: &CStr) {
 fn variable(name: &CStr) -> Option<&'static [u8]> {
     let (_, value) = entry(name)?;
     // SAFETY: it ends with a NUL, and stays as long as its entry, as in [`entry`].
-    Some(unsafe { CStr::from_ptr(value) }.to_bytes())
+    let value = unsafe { CStr::from_ptr(value) };
+    Some(value.to_bytes())
 }
 
 fn decimal(digits: &[u8]) -> Option<usize> {
@@ -136,15 +138,18 @@ fn leave_preload() {
     let Some((_, value)) = entry(PRELOAD) else {
         return;
     };
-    // SAFETY: a string that ends with a NUL; before main() there is one thread, and nobody else has it.
-    let list = unsafe {
-        let length = CStr::from_ptr(value).to_bytes().len();
-        slice::from_raw_parts_mut(value.cast::<u8>(), length)
-    };
+    // SAFETY: it ends with a NUL.
+    let length = unsafe { CStr::from_ptr(value) }.to_bytes().len();
+    // SAFETY: so long it is; before main() there is one thread, and nobody else has it.
+    let list = unsafe { slice::from_raw_parts_mut(value.cast::<u8>(), length) };
     match leave(list) {
         0 => remove(PRELOAD),
-        // SAFETY: at most where its NUL was.
-        length => unsafe { value.add(length).write(0) },
+        length => {
+            // SAFETY: at most where its NUL is.
+            let end = unsafe { value.add(length) };
+            // SAFETY: as above.
+            unsafe { end.write(0) };
+        }
     }
 }
 
