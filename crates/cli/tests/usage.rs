@@ -186,6 +186,7 @@ fn a_script_whose_interpreter_cannot_be_run_exits_as_under_env() {
     for before in [
         &["run", "--"][..],
         &["run", "--lock", "--"],
+        &["run", "--tmalloc", "--"],
         &["faults", "lock", "--"],
     ] {
         for (command, code) in [
