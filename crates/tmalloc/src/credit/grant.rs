@@ -202,12 +202,20 @@ pub(crate) fn handed_out(range: Range) {
     own.handed.add(range);
 }
 
+/// Whether nothing is noted of the caller's mappings. A child that shares our memory (vfork) may be killed at any time
+/// and would keep the lock, where glibc takes none to unmap a block. What it unmaps the next look finds gone.
+fn is_left_alone() -> bool {
+    // SAFETY: the calling thread's own.
+    let is_asking = unsafe { (*thread::own()).is_asking };
+    is_asking || confined::is_confined() || child_sharing_memory().is_some()
+}
+
 /// A block that is a mapping was granted for `cost` bytes of the thread's slice. It is counted by itself,
 /// and no more when it goes.
 pub(crate) fn mapped(block: usize, range: Range, cost: usize) {
     // SAFETY: the calling thread's own.
     let own = unsafe { &mut *thread::own() };
-    if own.slice == 0 || own.is_asking || confined::is_confined() {
+    if own.slice == 0 || is_left_alone() {
         return;
     }
     with(|credit| {
@@ -227,10 +235,8 @@ pub(crate) fn mapped(block: usize, range: Range, cost: usize) {
 
 /// What is known of a block that is a mapping, has these pages, and is about to go or to move.
 pub(crate) fn unmapping(block: usize, pages: Range) -> Option<Place> {
-    // SAFETY: the calling thread's own.
-    let is_asking = unsafe { (*thread::own()).is_asking };
     // Where nothing is reserved nothing is known. A place that comes of an old slice the next look removes.
-    if is_asking || confined::is_confined() || process::uncounted().is_some() {
+    if process::uncounted().is_some() || is_left_alone() {
         return None;
     }
     with(|credit| {
@@ -246,9 +252,7 @@ pub(crate) fn unmapping(block: usize, pages: Range) -> Option<Place> {
 /// A mapping with these pages has gone, and what it cost can be used again. Others may be promised it from now on: what
 /// was there at the last renewal must not hide as much growth.
 pub(crate) fn freed(place: Option<Place>, pages: Range) {
-    // SAFETY: the calling thread's own.
-    let is_asking = unsafe { (*thread::own()).is_asking };
-    if is_asking || confined::is_confined() || (place.is_none() && process::uncounted().is_some()) {
+    if (place.is_none() && process::uncounted().is_some()) || is_left_alone() {
         return;
     }
     with(|credit| {

@@ -6,7 +6,8 @@
  * `descriptors` compares its table before and after; `execs SECONDS` allocates and becomes sleep(1); `keeps`
  * takes 20,000 blocks that it does not touch, frees them, prints the processor time that it took in ms, and ends
  * with its input; `keeps-in-heap` the same with 100,000 that are small enough for the heap; `vforks` has a child that shares its memory confine itself, and is still refused what its
- * account has not; `many-vfork` has many at once do that; `tables` fills its account with two threads that have
+ * account has not; `many-vfork` has many at once do that; `killed-vforks` has such children killed while they free what
+ * is a mapping, which locks nothing in glibc, and is still refused; `tables` fills its account with two threads that have
  * tables of descriptors of their own, and prints by how much each has grown.
  */
 #define _GNU_SOURCE
@@ -15,8 +16,10 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -242,6 +245,74 @@ static int many_vfork(size_t most)
 	return is_refused(most) ? 0 : 4;
 }
 
+enum { MAPPINGS = 8, ROUNDS = 100 };
+static const size_t mapping_size = 32 << 20;
+static char *volatile kept[MAPPINGS];
+static volatile int next;
+static volatile pid_t doomed;
+static volatile unsigned round_of_kills;
+
+/* In the middle of the first free(3) that gives something back, a little later in each round. */
+static void *kills(void *unused)
+{
+	while (!unused) {
+		pid_t pid = doomed;
+		double until;
+
+		if (!pid || !next)
+			continue;
+		until = now_ms() + round_of_kills * 1e-3;
+		while (now_ms() < until)
+			;
+		doomed = 0;
+		kill(pid, SIGKILL);
+	}
+	return NULL;
+}
+
+static void *allocates_once(void *unused)
+{
+	free(malloc(mapping_size));
+	return unused;
+}
+
+static int killed_vforks(size_t most)
+{
+	pthread_t killer, other;
+
+	alarm(60);
+	mallopt(M_MMAP_THRESHOLD, 1 << 20);
+	if (pthread_create(&killer, NULL, kills, NULL))
+		return 1;
+	for (; round_of_kills < ROUNDS; round_of_kills++) {
+		pid_t child;
+
+		for (int at = 0; at < MAPPINGS; at++) {
+			kept[at] = malloc(mapping_size);
+			if (!kept[at])
+				return 2;
+		}
+		next = 0;
+		/* What is given back is told every 2 ms. */
+		usleep(2500);
+		child = vfork();
+		if (!child) {
+			doomed = getpid();
+			while (next < MAPPINGS)
+				free(kept[next++]);
+			for (;;)
+				pause();
+		}
+		if (child < 0 || waitpid(child, NULL, 0) != child)
+			return 3;
+		while (next < MAPPINGS)
+			free(kept[next++]);
+	}
+	if (pthread_create(&other, NULL, allocates_once, NULL) || pthread_join(other, NULL))
+		return 1;
+	return is_refused(most) ? 0 : 4;
+}
+
 /* How many there are; no malloc that fails. */
 static int table(void)
 {
@@ -310,6 +381,8 @@ int main(int argc, char **argv)
 		return vforks((size_t)1 << 30);
 	if (!strcmp(way, "many-vfork"))
 		return many_vfork((size_t)1 << 30);
+	if (!strcmp(way, "killed-vforks"))
+		return killed_vforks((size_t)2 << 30);
 	if (!strcmp(way, "tables"))
 		return tables();
 	if (!strcmp(way, "patient"))

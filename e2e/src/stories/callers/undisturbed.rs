@@ -34,6 +34,11 @@ pub(crate) const STORIES: &[Story] = &[
         tell: confined_child,
     },
     Story {
+        name: "a_child_that_shares_memory_and_is_killed_leaves_nothing_locked_and_its_parent_its_limit",
+        place: Place::Host,
+        tell: killed_child,
+    },
+    Story {
         name: "blocks_kept_and_not_touched_cost_no_more_under_tmalloc_and_leave_no_reservation",
         place: Place::Host,
         tell: keeps,
@@ -186,6 +191,15 @@ fn confined_child(binaries: &Binaries) -> Result<()> {
     daemon.limit(&ALICE.to_string(), "256M")?;
     stage.run(Malloc::Asking(&stage.socket), &["vforks"])?;
     stage.run(Malloc::Asking(&stage.socket), &["many-vfork"])?;
+    Ok(())
+}
+
+/// Its parent's other threads waited for the child's lock, and its parent's own asked for nothing any more.
+fn killed_child(binaries: &Binaries) -> Result<()> {
+    let stage = Stage::new(binaries, "killed-vforks")?;
+    let daemon = &stage.workshop.world.daemon;
+    daemon.limit(&ALICE.to_string(), "1G")?;
+    stage.run(Malloc::Asking(&stage.socket), &["killed-vforks"])?;
     Ok(())
 }
 
