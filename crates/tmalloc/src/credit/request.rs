@@ -18,6 +18,8 @@ const PATIENCE_NS: u64 = 20_000_000;
 const SHORT_PATIENCE_NS: u64 = 2_000_000;
 /// Who has no limit asks again after this; so does who found nobody to ask.
 const PAUSE_NS: u64 = 1_000_000_000;
+/// Who found nobody and had a limit before: until bursard is started anew it is killed at it, where it would get NULL.
+const ABSENT_NS: u64 = 50_000_000;
 /// In an account that is full, no answer means that many ask, if there was one no longer ago than this, or the
 /// daemon was seen waiting for a processor.
 const CROWDED_NS: u64 = 1_000_000_000;
@@ -294,7 +296,8 @@ impl Credit {
             }
             Err(refused) => {
                 verbose::say_once(refused.errno());
-                Err(self.pause(PAUSE_NS))
+                let pause = if self.has_limit { ABSENT_NS } else { PAUSE_NS };
+                Err(self.pause(pause))
             }
         }
     }
