@@ -120,7 +120,7 @@ impl Daemon {
     }
 
     /// Whether a change that nobody set holds at once. Where it would kill, who is over is told first.
-    fn holds_now(&mut self, plan: &Plan, why: &'static str) -> bool {
+    pub(crate) fn holds_now(&mut self, plan: &Plan, why: &'static str) -> bool {
         let over = match self.accounts.over_at_once(plan) {
             Ok(over) => over,
             Err(error) => {
