@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bursar_config::{Config, ConfigError, Loaded, OnExit};
-use bursar_host::{ExemptCgroups, Mounted, Proc, make_directory, mount_tracefs, uid_min};
+use bursar_host::{
+    ExemptCgroups, Mounted, Proc, make_directory, mount_tracefs, raise_descriptors, uid_min,
+};
 use bursar_model::{Bytes, EventKind};
 
 use crate::accounts::Accounts;
@@ -44,7 +46,7 @@ pub(crate) fn run(loaded: Loaded, arguments: &Arguments) -> Result<()> {
     let _runtime = Lock::on_runtime(&config.paths.runtime)?;
     let signals = Signals::catch()?;
     let (daemon, _pins) = start(config, arguments.dry_run, remarks)?;
-    raise_descriptors();
+    have_descriptors();
     let socket = config.paths.runtime.join("bursar.sock");
     let control = Control::listen(&socket, || daemon.responder.reaper.timed_query())?;
     let events_group = config.events.group.clone();
@@ -242,27 +244,13 @@ fn stay_in_memory() {
 }
 
 /// Two descriptors for each process that has memory reserved; the usual 1,024 would be few.
-fn raise_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+fn have_descriptors() {
     const ENOUGH: u64 = 16 << 10;
-    let now = getrlimit(Resource::Nofile);
-    if now.current.is_none_or(|current| current >= ENOUGH) {
-        return;
-    }
-    let all = Rlimit {
-        current: Some(ENOUGH),
-        maximum: now.maximum.map(|most| most.max(ENOUGH)),
-    };
-    // Beyond its hard limit root gets only with CAP_SYS_RESOURCE.
-    let some = Rlimit {
-        current: now.maximum,
-        ..now
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, all) {
-        let is_less = setrlimit(Resource::Nofile, some).is_err()
-            || some.current.is_some_and(|most| most < ENOUGH);
-        if is_less {
-            tracing::warn!(%error, "cannot raise the number of descriptors: fewer processes can reserve");
-        }
+    let most = raise_descriptors(ENOUGH);
+    if most < ENOUGH {
+        tracing::warn!(
+            most,
+            "cannot raise the number of descriptors: fewer processes can reserve"
+        );
     }
 }

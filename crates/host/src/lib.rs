@@ -20,6 +20,7 @@ pub mod clock;
     reason = "prlimit without a new limit is in no safe library"
 )]
 mod data_limit;
+mod descriptors;
 mod directory;
 mod directory_watch;
 mod error;
@@ -70,6 +71,7 @@ pub use capability::leave_oom_score_minimum;
 pub use cgroup_memory::kernel_memory_of_slice;
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
+pub use descriptors::raise_descriptors;
 pub use directory::make_directory;
 pub use directory_watch::DirectoryWatch;
 pub use error::{HostError, Malformed};

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -87,6 +88,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "kill_of_a_users_processes_spares_all_others",
         place: Place::Anywhere,
         tell: of_user,
+    },
+    Story {
+        name: "kill_of_a_users_processes_needs_no_descriptor_for_each",
+        place: Place::Anywhere,
+        tell: of_many,
     },
     Story {
         name: "two_hundred_kills_in_a_row_are_all_reaped",
@@ -397,6 +403,39 @@ fn of_user(binaries: &Binaries) -> Result<()> {
     own[0].expect_killed()?;
     own[1].expect_killed()?;
     other.expect_alive("another user's")
+}
+
+/// With 64 descriptors: as root, who may take more, and as the user, who may not. 600 are more than the reapers follow.
+fn of_many(binaries: &Binaries) -> Result<()> {
+    let world = World::new(binaries, "rmany", "")?;
+    world.let_users_in()?;
+    let user = USER + 7;
+    for (caller, count) in [(0, 600), (user, 100)] {
+        let mut parent = world.hog(&format!("uid={user} fork={count} pause"))?;
+        let children = until("all of them being there", || {
+            let children = children_of(parent.pid())?;
+            Ok((children.len() == count).then_some(children))
+        })?;
+        let kill = world.bursar(&["kill", "--json", "--yes", "--user", &user.to_string()]);
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
+            .arg(kill.get_program())
+            .args(kill.get_args())
+            .uid(caller)
+            .gid(caller)
+            .current_dir("/")
+            .output()?;
+        let text = [output.stdout.as_slice(), &output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        ensure!(output.status.success(), "{:?}: {text}", output.status);
+        let said: Vec<Value> = serde_json::from_slice(&output.stdout).context("its answer")?;
+        ensure!(said.iter().all(|it| it["killed"] == true), "{text}");
+        let killed: BTreeSet<u64> = said.iter().filter_map(|it| it["pid"].as_u64()).collect();
+        let untold = children.iter().filter(|&&it| !killed.contains(&it.into()));
+        ensure!(untold.count() == 0, "{children:?} are not all in {text}");
+        parent.end()?;
+    }
+    Ok(())
 }
 
 fn two_hundred(binaries: &Binaries) -> Result<()> {

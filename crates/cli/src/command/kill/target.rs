@@ -51,6 +51,10 @@ impl Denied {
         }
     }
 
+    pub(super) fn ended() -> Self {
+        Self::gone("has ended already")
+    }
+
     fn of_host(error: &HostError) -> Self {
         Self::new(format!("cannot be watched: {error}"), Code::Failed)
     }
@@ -85,8 +89,12 @@ impl Target {
                 Denied::gone("no such process")
             });
         };
-        // Its stat it can delay. What else the reapers want to know they ask themselves.
-        let stat = ask.ask(pid, |proc, pid| proc.stat(pid).ok().flatten());
+        // Its stat it can delay: not asked for where its user is known, whose it is then no thread of the kernel's. What
+        // else the reapers want to know they ask themselves.
+        let stat = match uids {
+            Some(_) => None,
+            None => ask.ask(pid, |proc, pid| proc.stat(pid).ok().flatten()),
+        };
         let status = proc.status(pid).ok().flatten();
         let comm = proc.comm(pid).ok().flatten();
         let uid = status.as_ref().map(|it| it.uid);
@@ -95,7 +103,7 @@ impl Target {
             .wait_readable(Some(Duration::ZERO))
             .map_err(|error| Denied::of_host(&error))?
         {
-            return Err(Denied::gone("has ended already"));
+            return Err(Denied::ended());
         }
         if let Some(uids) = uids
             && uid.is_none_or(|uid| !uids.contains(&uid))

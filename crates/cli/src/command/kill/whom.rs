@@ -85,6 +85,8 @@ pub(super) struct Theirs {
     pub(super) pid: Pid,
     /// What comes back with it.
     pub(super) private: Bytes,
+    /// SIGKILL has been sent to it, and it has not ended yet.
+    pub(super) is_dying: bool,
 }
 
 /// What these users run now, without what has ended and is only waited for. Root's own processes are the
@@ -106,6 +108,7 @@ pub(super) fn processes(proc: &Proc, uids: &[Uid]) -> Result<Vec<Theirs>, Failur
         let has_ended = status.is_dead && status.threads <= 1;
         (uids.contains(&status.uid) && !has_ended).then(|| Theirs {
             pid,
+            is_dying: status.is_kill_pending,
             private: status
                 .memory
                 .map_or(Bytes::ZERO, |it| it.rss_anon.saturating_add(it.swap)),
