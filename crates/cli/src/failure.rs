@@ -10,13 +10,15 @@ use std::process::ExitCode;
 use bursar_protocol::{ClientError, ErrorKind, Refusal};
 
 use crate::complaint::complain;
+use crate::output;
 
 /// Why a command ended before its end.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Nothing is wrong: the answer was given on the way (`--help`), or its reader has read enough
-    /// (`bursar events | head`).
+    /// Nothing is wrong: the answer was given on the way (`--help`).
     Answered,
+    /// Nobody reads what is written: the pipe's reader has read enough (`bursar events | head`).
+    Unread,
     /// The answer was given, and it is no.
     Answer(Code),
     /// This is wrong.
@@ -67,10 +69,11 @@ impl Failure {
         }
     }
 
-    /// Tells it on stderr; the exit code.
+    /// Tells it on stderr; the exit code. Where nobody reads the answer it does not return.
     pub(crate) fn report(self) -> ExitCode {
         match self {
             Self::Answered => ExitCode::SUCCESS,
+            Self::Unread => output::end_unread(),
             Self::Answer(code) => ExitCode::from(code as u8),
             Self::Wrong(code, message) => {
                 complain(&message);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one way to stdout. A reader that has read enough (`| head`) is no error.
+//! The one way to stdout. Where its reader has read enough (`| head`) the command ends quietly, as by SIGPIPE; what else
+//! cannot be written (a full disk) is a failure and is said.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::process::ExitCode;
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};
 use rustix::io::Errno;
+use signal_hook::consts::SIGPIPE;
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::failure::Failure;
 
@@ -35,9 +39,17 @@ pub(crate) fn say_help(help: &clap::Error) -> Failure {
 
 fn unwritten(error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::Answered,
+        io::ErrorKind::BrokenPipe => Failure::Unread,
         _ => Failure::failed(format!("cannot write the answer: {error}")),
     }
+}
+
+/// Ends as other programs do that nobody reads: by SIGPIPE, which Rust's runtime ignores. An exit code of 0 would say that
+/// all is done, and of `check` that the files are right.
+pub(crate) fn end_unread() -> ExitCode {
+    let _ = emulate_default_handler(SIGPIPE);
+    // The signal has ended us; a shell would call that so.
+    ExitCode::from(141)
 }
 
 /// From now on the program ends when nobody reads its output any more, also while it waits.
@@ -60,7 +72,7 @@ pub(crate) fn end_with_reader() -> Result<(), Failure> {
             .iter()
             .any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP))
         {
-            std::process::exit(0);
+            end_unread();
         }
     });
     Ok(())

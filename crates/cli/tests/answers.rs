@@ -7,7 +7,8 @@ mod surroundings;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
-use std::process::Stdio;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use bursar_model::{
@@ -17,6 +18,7 @@ use bursar_protocol::{
     ErrorKind, LimitChange, LimitEntry, Operation, Quota, Refusal, Reply, Terms,
 };
 use daemon::Daemon;
+use signal_hook::consts::SIGPIPE;
 use surroundings::bursar;
 
 fn stderr(output: &std::process::Output) -> String {
@@ -403,11 +405,11 @@ fn stream(coming: usize) -> Daemon {
     })
 }
 
-fn wait(child: &mut std::process::Child) -> Option<i32> {
+fn wait(child: &mut std::process::Child) -> ExitStatus {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
+            return status;
         }
         assert!(Instant::now() < deadline, "bursar does not end");
         std::thread::sleep(Duration::from_millis(5));
@@ -436,7 +438,7 @@ fn following_ends_with_its_reader_also_while_nothing_happens() {
         assert!(line.contains(kind), "{line}");
     }
     drop(reader);
-    assert_eq!(wait(&mut child), Some(0));
+    assert_eq!(wait(&mut child).signal(), Some(SIGPIPE));
 }
 
 #[test]
@@ -459,7 +461,7 @@ fn following_begins_now_and_says_when_the_daemon_goes() {
 }
 
 #[test]
-fn a_reader_that_has_read_enough_is_no_error() {
+fn a_reader_that_has_read_enough_ends_it_without_a_word() {
     let many = vec![event(EventKind::Kill); 20_000];
     let daemon = Daemon::answering(&Reply::Events(many));
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_bursar"))
@@ -470,7 +472,7 @@ fn a_reader_that_has_read_enough_is_no_error() {
         .spawn()
         .unwrap();
     drop(child.stdout.take());
-    assert_eq!(wait(&mut child), Some(0));
+    assert_eq!(wait(&mut child).signal(), Some(SIGPIPE));
     let mut said = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
     assert_eq!(said, "");
@@ -505,24 +507,49 @@ fn what_has_no_end_ends_where_standard_output_is_closed() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_written_is_a_failure() {
-    let daemon = Daemon::answering(&Reply::Status(Box::new(no_accounts())));
-    let full = std::fs::OpenOptions::new()
-        .write(true)
-        .open("/dev/full")
-        .unwrap();
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_bursar"))
-        .args(["status", "--socket"])
-        .arg(daemon.socket())
-        .stdout(full)
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr(&output).contains("cannot write the answer"),
-        "{}",
-        stderr(&output)
-    );
+fn an_answer_that_cannot_be_written_is_a_failure_and_one_that_nobody_reads_is_none() {
+    let full = || -> Stdio {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        full.unwrap().into()
+    };
+    let unread = || -> Stdio { std::io::pipe().unwrap().1.into() };
+    let table = [
+        ("status", Some(Reply::Status(Box::new(no_accounts())))),
+        (
+            "status --json",
+            Some(Reply::Status(Box::new(no_accounts()))),
+        ),
+        ("top --json", Some(Reply::Status(Box::new(no_accounts())))),
+        ("events", Some(Reply::Events(vec![event(EventKind::Kill)]))),
+        ("limit show", Some(Reply::Limits(Vec::new()))),
+        ("check --help", None),
+        ("doctor", None),
+        ("metrics --list", None),
+        ("generate completions bash", None),
+        ("--version", None),
+    ];
+    for (command, reply) in table {
+        let said_of = |stdout: Stdio| {
+            let daemon = reply.as_ref().map(Daemon::answering);
+            let socket = daemon.as_ref().map(Daemon::socket);
+            std::process::Command::new(env!("CARGO_BIN_EXE_bursar"))
+                .env(
+                    "BURSAR_SOCKET",
+                    socket.unwrap_or_else(|| "/nonexistent".into()),
+                )
+                .args(command.split(' '))
+                .stdout(stdout)
+                .output()
+                .unwrap()
+        };
+        let failed = said_of(full());
+        assert_eq!(failed.status.code(), Some(1), "{command}");
+        let start = "bursar: cannot write the answer: ";
+        assert!(stderr(&failed).starts_with(start), "{}", stderr(&failed));
+        let ended = said_of(unread());
+        assert_eq!(ended.status.signal(), Some(SIGPIPE), "{command}");
+        assert_eq!(stderr(&ended), "", "{command}");
+    }
 }
 
 #[test]

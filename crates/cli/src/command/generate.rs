@@ -119,6 +119,10 @@ fn exit_status(file: &str) -> String {
         ("2", "Wrong usage or a wrong configuration."),
         ("3", "Not permitted."),
         ("4", "bursard cannot be reached."),
+        (
+            "141",
+            "In a shell: SIGPIPE, since nobody reads the answer any more.",
+        ),
     ];
     let own = OWN_STATUSES.iter().filter(|(of, ..)| *of == file);
     let own: Vec<_> = own.map(|(_, status, text)| (*status, *text)).collect();

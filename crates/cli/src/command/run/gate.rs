@@ -97,7 +97,9 @@ fn need(caller: &Caller, own: &DataLimit) -> Need {
 fn missing(failure: Failure) -> Need {
     Need::Missing(match failure {
         Failure::Wrong(_, message) => message,
-        Failure::Answered | Failure::Answer(_) => "bursard did not answer".to_owned(),
+        Failure::Answered | Failure::Unread | Failure::Answer(_) => {
+            "bursard did not answer".to_owned()
+        }
     })
 }
 

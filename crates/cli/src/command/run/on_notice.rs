@@ -65,7 +65,7 @@ fn attend(mut wait: LevelWait, command: &str, program: Pid, socket: &PathBuf) {
                     "--on-notice: the program goes on, and nothing is done at a notice any more: {message}"
                 ));
             }
-            Err(Failure::Answered | Failure::Answer(_)) => return,
+            Err(Failure::Answered | Failure::Unread | Failure::Answer(_)) => return,
         }
     }
 }

@@ -239,6 +239,8 @@ fn follow_once(caller: &Caller, words: &Sender<Word>) -> Result<(), Failure> {
 fn why(failure: &Failure) -> String {
     match failure {
         Failure::Wrong(_, message) => message.clone(),
-        Failure::Answered | Failure::Answer(_) => "bursard said nothing".to_owned(),
+        Failure::Answered | Failure::Unread | Failure::Answer(_) => {
+            "bursard said nothing".to_owned()
+        }
     }
 }
