@@ -225,8 +225,8 @@ impl Recorder {
         event.comm = None;
         event.victim_bytes = None;
         event.reason = Some(
-            "over its limit, and all of its processes are dying, exempt (oom_score_adj -1000) or \
-             protected"
+            "over its limit, and all of its processes are dying, exempt (oom_score_adj -1000), \
+             protected, or could not be signalled a moment ago"
                 .to_owned(),
         );
         self.record(event, victim.level.at)

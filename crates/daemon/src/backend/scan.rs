@@ -89,6 +89,8 @@ pub(super) struct Scan {
     spared: SparedFiles,
     accounts: BTreeMap<AccountId, Account>,
     condemned: HashMap<Pid, Condemned>,
+    /// Chosen as well, and not signalled: others go before it for a while.
+    passed_over: HashMap<Pid, Condemned>,
     /// Why somebody who was chosen in the last scan could not be held, and so not killed.
     unheld: Option<String>,
     counts_files: bool,
@@ -118,6 +120,7 @@ impl Scan {
             spared: SparedFiles::default(),
             accounts: BTreeMap::new(),
             condemned: HashMap::new(),
+            passed_over: HashMap::new(),
             unheld: None,
             counts_files,
             trigger,
@@ -201,6 +204,8 @@ impl Scan {
     /// S1's killer: sums up all processes of all accounts and decides for each.
     pub(super) fn run(&mut self) -> Result<Vec<Fact>> {
         let began = clock::monotonic();
+        self.passed_over
+            .retain(|_, it| it.is_there() && !it.has_lapsed(began));
         let mut by_account: BTreeMap<AccountId, Vec<Seen>> = BTreeMap::new();
         let mut processes = 0;
         let mut namespaces = self.namespaces()?;
@@ -257,7 +262,10 @@ impl Scan {
             held: self.counted(&memory),
             is_dying: condemned.is_some() || status.is_kill_pending || status.is_dead,
             is_forgone: is_forgone && !status.is_kill_pending && !status.is_dead,
-            is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= -1000,
+            is_protected: pid.get() <= 1
+                || pid.get() == std::process::id()
+                || adj <= -1000
+                || self.passed_over.contains_key(&pid),
             raised: adj,
         };
         Some((id, seen))
@@ -383,9 +391,13 @@ impl Scan {
         account.is_some_and(|it| clock::monotonic().get() < it.rests_until)
     }
 
-    /// Nothing was sent to it: it counts as before, and may be chosen again after a pause.
+    /// Nothing was sent to it: it counts as before, and is no candidate until it lapses. Chosen again at each scan, it would
+    /// keep every other process of its account alive.
     pub(super) fn kill_failed(&mut self, victim: &Victim) {
-        self.condemned.remove(&victim.pid);
+        if let Some(mut chosen) = self.condemned.remove(&victim.pid) {
+            chosen.at = clock::monotonic();
+            self.passed_over.insert(victim.pid, chosen);
+        }
         if let Some(account) = self.accounts.get_mut(&victim.level.account) {
             account.tally.kills = account.tally.kills.saturating_sub(1);
             account.rests_until = clock::monotonic().get().saturating_add(FAILED_PAUSE_NS);
@@ -469,5 +481,90 @@ impl Scan {
             .saturating_add(memory.rss_shmem)
             .saturating_add(memory.swap)
             .saturating_add(memory.page_tables)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+
+    use bursar_model::{AccountKind, Who};
+    use bursar_policy::Planned;
+
+    use super::*;
+
+    const USER: Uid = Uid::new(60_930);
+
+    /// With a limit of one page on [`USER`].
+    fn scan() -> Scan {
+        let query = TimedQuery::new("scan-test", Arc::default()).unwrap();
+        let coverage = Coverage {
+            uid_min: Uid::new(1000),
+            exempt: Vec::new(),
+        };
+        let mut scan = Scan::new(coverage, false, Trigger::Poll, query, Arc::default()).unwrap();
+        let planned = Planned {
+            who: Who::Uid(USER),
+            memory_of: Who::Uid(USER),
+            kind: AccountKind::User,
+            bounds: Bounds::new(None, None, Some(Bytes::new(4096))).unwrap(),
+            rows: BTreeMap::new(),
+            payers: [USER].into(),
+        };
+        scan.apply(&Plan {
+            accounts: [(AccountId::of(USER), planned)].into(),
+            ..Plan::default()
+        });
+        scan
+    }
+
+    /// What comes of the breach once the last failure is no news: a victim, or nobody.
+    fn decided(scan: &mut Scan) -> Option<Victim> {
+        let begun = Instant::now();
+        loop {
+            for account in scan.accounts.values_mut() {
+                (account.rests_until, account.quiet_until) = (0, 0);
+            }
+            for fact in scan.run().unwrap() {
+                match fact {
+                    Fact::KillAsked(victim, _) => return Some(victim),
+                    Fact::NoVictim(_) => return None,
+                    _ => {}
+                }
+            }
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "nothing is decided"
+            );
+        }
+    }
+
+    fn sleeper() -> Child {
+        let mut command = Command::new("sleep");
+        command.arg("60").uid(USER.get()).spawn().unwrap()
+    }
+
+    #[test]
+    fn who_could_not_be_signalled_keeps_no_other_of_its_account_alive() {
+        let mut children = [sleeper(), sleeper()];
+        let mut scan = scan();
+        let first = decided(&mut scan).unwrap();
+        scan.kill_failed(&first);
+        let second = decided(&mut scan).unwrap();
+        assert_ne!(second.pid, first.pid);
+        scan.kill_failed(&second);
+        assert!(decided(&mut scan).is_none(), "nobody else is there");
+        assert_eq!(scan.readings()[0].kills, 0);
+        // After its time it is a candidate like any other.
+        scan.passed_over.get_mut(&first.pid).unwrap().at = Nanos::new(0);
+        assert_eq!(decided(&mut scan).unwrap().pid, first.pid);
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        scan.run().unwrap();
+        assert!(scan.passed_over.is_empty(), "who has ended is forgotten");
     }
 }
