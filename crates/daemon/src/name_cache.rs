@@ -7,36 +7,35 @@
 //! and kills by `default`. So a name that was known goes on standing for its number, until
 //!
 //! - the number answers to another name: it is somebody else's now, or the user was renamed;
-//! - nobody has had the number for [`LONGEST_ABSENCE`], and no process and no file of it is there (`Accounts::forget_absent`);
+//! - nobody has had the number for a week, and no process and no file of it is there (`Accounts::forget_absent`);
 //! - an administrator takes the entry away: what no entry names is not kept.
 //!
 //! The same holds for a group, whose members stand, and for each of its members. A local user who was removed (userdel) is
 //! treated alike: processes that live on keep their limit, and without any there is nothing to limit. What
 //! nsswitch.conf says at that moment proves nothing, for it may be what is broken.
 
+mod absences;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use bursar_host::{Group, Lookup, Members, User, clock};
+use bursar_host::{Group, Lookup, Members, User};
 use bursar_model::{Gid, Uid};
 use bursar_policy::NameError;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use self::absences::Absences;
 use crate::kept_file::KeptFile;
 
 /// Names listed in a group that no user has are said so far.
 const NAMES_SAID: usize = 3;
 
-/// A number that nobody has, and that holds nothing, is kept for so long. Longer than a directory is down over a weekend:
-/// whoever logs in when it is back has the own limit at once.
-const LONGEST_ABSENCE: Duration = Duration::from_secs(7 * 24 * 3600);
-
 /// What names stood for.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct NameCache {
     /// The moment as of which limits were put in force with these: those that end may have ended since.
     as_of: Option<String>,
@@ -45,20 +44,10 @@ pub(crate) struct NameCache {
     #[serde(default)]
     groups: BTreeMap<String, (u32, Vec<u32>)>,
     #[serde(default)]
-    absent: Absent,
+    absent: Absences,
     /// Of what was stored last.
     #[serde(skip)]
     stored: Option<u64>,
-}
-
-/// Since when the directory has not known whom a name stands for.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Absent {
-    /// By number, which is a key in TOML.
-    #[serde(default)]
-    users: BTreeMap<String, String>,
-    #[serde(default)]
-    groups: BTreeMap<String, String>,
 }
 
 /// What a name stands for from now on.
@@ -172,7 +161,7 @@ impl NameCache {
                 Ok(uid).into()
             }
             Some(Lookup::Absent | Lookup::Unavailable(_)) | None => {
-                let since = self.note_absent(uid, next);
+                let since = next.absent.note_user(uid, &self.absent);
                 next.users.insert(name.to_owned(), uid.get());
                 Settled {
                     answer: Ok(uid),
@@ -186,13 +175,18 @@ impl NameCache {
         }
     }
 
-    /// Keeps what a name stood for.
+    fn keep_group(&self, name: &str, next: &mut Self) -> Option<&(u32, Vec<u32>)> {
+        let known = self.groups.get(name)?;
+        next.groups.insert(name.to_owned(), known.clone());
+        next.absent.keep_users(&known.1, &self.absent);
+        next.absent.keep_group(name, &self.absent);
+        Some(known)
+    }
+
+    /// Keeps what a user's name stood for.
     pub(crate) fn keep(&self, name: &str, uid: Uid, next: &mut Self) {
         next.users.entry(name.to_owned()).or_insert(uid.get());
-        let key = uid.get().to_string();
-        if let Some(since) = self.absent.users.get(&key) {
-            next.absent.users.insert(key, since.clone());
-        }
+        next.absent.keep_users(&[uid.get()], &self.absent);
     }
 
     /// Whom a group's name stands for. Where some of its members could not be looked up, or nobody has their numbers, those
@@ -235,7 +229,7 @@ impl NameCache {
                     tracing::warn!(name, %errno, "the directory did not answer for all members; those known from before stand as well");
                     uids.extend(before.iter().copied().map(Uid::new));
                     next.groups.insert(name.to_owned(), known.clone());
-                    self.keep_absences(before, next);
+                    next.absent.keep_users(before, &self.absent);
                     format!(
                         "the directory does not answer for all members ({errno}): those known from before \
                          stand as well"
@@ -278,21 +272,11 @@ impl NameCache {
                 Err(NameError::Unknown).into()
             }
             _ => {
-                let before = self.absent.groups.get(name).cloned();
-                let since = before.unwrap_or_else(|| {
-                    tracing::warn!(
-                        name,
-                        gid,
-                        "unknown to the directory; the members known from before stand"
-                    );
-                    clock::rfc3339(SystemTime::now())
-                });
+                let since = next.absent.note_group(name, *gid, &self.absent);
                 let remark = format!(
-                    "unknown to the directory since {}: the members known from before stand; if the group is gone for good, \
-                     clear the limit",
-                    seconds(&since)
+                    "unknown to the directory since {since}: the members known from before stand; if the group is gone for \
+                     good, clear the limit"
                 );
-                next.absent.groups.insert(name.to_owned(), since);
                 self.kept_group(name, remark, next)
             }
         }
@@ -300,11 +284,9 @@ impl NameCache {
 
     /// A group as it was known.
     fn kept_group(&self, name: &str, remark: String, next: &mut Self) -> Settled<(Gid, Vec<Uid>)> {
-        let Some(known @ (gid, before)) = self.groups.get(name) else {
+        let Some((gid, before)) = self.keep_group(name, next) else {
             return Err(NameError::Unknown).into();
         };
-        next.groups.insert(name.to_owned(), known.clone());
-        self.keep_absences(before, next);
         Settled {
             remarks: vec![remark],
             ..Ok((
@@ -346,7 +328,7 @@ impl NameCache {
         let before = self.groups.get(name).into_iter().flat_map(|it| &it.1);
         let mut before: Vec<Uid> = before.copied().map(Uid::new).collect();
         // Those first that are not known to be nobody's: there may be no time for all.
-        before.sort_by_key(|uid| self.absent.users.contains_key(&uid.get().to_string()));
+        before.sort_by_key(|uid| self.absent.has_user(*uid));
         for uid in before {
             if uids.contains(&uid) {
                 continue;
@@ -356,9 +338,11 @@ impl NameCache {
                     continue;
                 }
                 Some(Lookup::Found(_)) => {}
-                Some(Lookup::Unavailable(_)) | None => self.keep_absences(&[uid.get()], next),
+                Some(Lookup::Unavailable(_)) | None => {
+                    next.absent.keep_users(&[uid.get()], &self.absent);
+                }
                 Some(Lookup::Absent) => {
-                    self.note_absent(uid, next);
+                    next.absent.note_user(uid, &self.absent);
                     nobodys.insert(uid);
                 }
             }
@@ -367,36 +351,9 @@ impl NameCache {
         nobodys
     }
 
-    /// Since when nobody has a number.
-    fn note_absent(&self, uid: Uid, next: &mut Self) -> String {
-        let key = uid.get().to_string();
-        let since = self.absent.users.get(&key).cloned().unwrap_or_else(|| {
-            tracing::warn!(%uid, "unknown to the directory; its limit stands as it was known from before");
-            clock::rfc3339(SystemTime::now())
-        });
-        let shown = seconds(&since);
-        next.absent.users.insert(key, since);
-        shown
-    }
-
-    fn keep_absences(&self, uids: &[u32], next: &mut Self) {
-        for key in uids.iter().map(u32::to_string) {
-            if let Some(since) = self.absent.users.get(&key) {
-                next.absent.users.insert(key, since.clone());
-            }
-        }
-    }
-
     /// Numbers that nobody has had for long.
     pub(crate) fn long_absent(&self, now: SystemTime) -> BTreeSet<Uid> {
-        let is_long = |since: &str| {
-            let since = clock::parse_since(since, now).ok();
-            since.is_some_and(|it| now.duration_since(it).is_ok_and(|it| it > LONGEST_ABSENCE))
-        };
-        let users = self.absent.users.iter();
-        let long = users.filter(|(_, since)| is_long(since));
-        long.filter_map(|(uid, _)| uid.parse().ok().map(Uid::new))
-            .collect()
+        self.absent.too_long(now)
     }
 
     /// No name stands for these numbers any more.
@@ -406,9 +363,7 @@ impl NameCache {
         for (_, members) in self.groups.values_mut() {
             members.retain(is_kept);
         }
-        for uid in uids {
-            self.absent.users.remove(&uid.get().to_string());
-        }
+        self.absent.forget_users(uids);
     }
 
     /// What a plan has come to that is in force from now on, with limits as of this moment.
@@ -419,12 +374,6 @@ impl NameCache {
             ..next
         };
     }
-}
-
-/// A moment to the second.
-fn seconds(moment: &str) -> String {
-    let whole = moment.split_once('.').map(|(whole, _)| format!("{whole}Z"));
-    whole.unwrap_or_else(|| moment.to_owned())
 }
 
 /// Who belongs to a group although nobody has the number.
@@ -476,6 +425,8 @@ fn remarks_on(members: &Members) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use rustix::io::Errno;
 
@@ -592,7 +543,8 @@ mod tests {
             assert_eq!(uids(&down), [1001, 1002, 1003]);
             assert_eq!(down.nobodys.len(), nobodys);
             assert_eq!(down.remarks.len(), usize::from(nobodys > 0), "{down:?}");
-            assert_eq!(known.absent.users.len(), nobodys);
+            let absent = (1001..=1003).filter(|uid| known.absent.has_user(Uid::new(*uid)));
+            assert_eq!(absent.count(), nobodys);
         }
         // Whose primary group it is stays though nobody is listed; who has a number otherwise has left.
         let left = group_of(&mut known, members(&[], None), Lookup::Absent, &all);
@@ -623,7 +575,7 @@ mod tests {
         assert_eq!(again, first, "since then");
         let renamed = group_of(&mut known, Lookup::Absent, group("movies"), &[]);
         assert_eq!(renamed.answer, Err(NameError::Unknown));
-        assert!(known.groups.is_empty() && known.absent.groups.is_empty());
+        assert!(known.groups.is_empty());
     }
 
     #[test]
@@ -663,7 +615,7 @@ mod tests {
         // He is there again.
         let back = user_of(&mut known, bob(), bob());
         assert_eq!((back.remarks.len(), back.nobodys.len()), (0, 0));
-        assert!(known.absent.users.is_empty());
+        assert!(!known.absent.has_user(Uid::new(1002)));
         // userdel and useradd, or another name: the number is somebody else's, and stays so when it is nobody's again.
         let other = Lookup::Found(user("zoe", 1002, 100));
         for owner in [other, Lookup::Absent] {
@@ -688,21 +640,14 @@ mod tests {
 
     #[test]
     fn who_has_been_gone_for_long_is_forgotten() {
-        let mut known = NameCache::default();
-        let bob = || Lookup::Found(user("bob", 1002, 100));
-        user_of(&mut known, bob(), bob());
-        group_of(&mut known, members(&[1002], None), Lookup::Absent, &[]);
-        known.users.insert("bob".to_owned(), 1002);
-        known
-            .absent
-            .users
-            .insert("1002".to_owned(), "2026-11-01T00:00:00Z".to_owned());
-        let day = |day: &str| clock::parse_since(day, SystemTime::now()).unwrap();
-        assert!(known.long_absent(day("2026-11-07")).is_empty());
-        let long = known.long_absent(day("2026-11-09"));
+        let mut known: NameCache = toml::from_str(
+            "[users]\nbob = 1002\n[groups]\nfilm = [500, [1002]]\n[absent.users]\n1002 = \"2026-11-01T00:00:00Z\"\n",
+        )
+        .unwrap();
+        let long = known.long_absent(SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000));
         assert_eq!(long, BTreeSet::from([Uid::new(1002)]));
         known.forget(&long);
-        assert!(known.users.is_empty() && known.absent.users.is_empty());
+        assert!(known.users.is_empty() && known.long_absent(SystemTime::now()).is_empty());
         assert_eq!(known.groups["film"], (500, Vec::new()));
     }
 }
