@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bursar_config::{Before, ConfigError, LAST_GOOD, Limit, Limits};
 use bursar_host::{Lookup, Users};
@@ -27,8 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What comes of it when what names stood for cannot be written down.
 const NOT_KEPT: &str = "names may be unknown while the directory is down";
-/// Former members of a group are asked for one by one for so long; the others stay members for now.
-const ASKING: Duration = Duration::from_millis(300);
 
 /// What entries are understood by.
 #[derive(Debug, Clone, Copy)]
@@ -376,12 +374,9 @@ impl LimitTable {
             Who::Group(name) | Who::Shared(name) => {
                 let found = users.members(name);
                 let last = LastAnswer::of_group(&found);
-                let asks = RefCell::new((users, Instant::now()));
-                let group_of = |gid| asks.borrow_mut().0.group_by_gid(gid);
-                let owner_of = |uid| {
-                    let (users, begun) = &mut *asks.borrow_mut();
-                    (begun.elapsed() < ASKING).then(|| users.by_uid(uid))
-                };
+                let users = RefCell::new(users);
+                let group_of = |gid| users.borrow_mut().group_by_gid(gid);
+                let owner_of = |uid| users.borrow_mut().by_uid_in_spare_time(uid);
                 let settled: Settled<(Gid, Vec<Uid>)> =
                     self.name_cache.group(name, found, next, group_of, owner_of);
                 directory.groups.insert(name.clone(), settled.answer);

@@ -2,7 +2,7 @@
 //! Users' names for what is shown and told, asked for by a thread of its own: a directory may take a
 //! time-out for each name, and the loop has kills and notices to attend to. Until there is an answer a
 //! user goes by his number. Not for limits: what names in them stand for is looked up when they change
-//! (`limit_table.rs`), and here only watched for another answer.
+//! (`look_up.rs`), and here only watched for another answer.
 
 mod owners;
 mod watched;
@@ -44,6 +44,8 @@ const SETTLE: Duration = Duration::from_millis(20);
 const REST_SHARE: u32 = 20;
 /// What one round of them may take of sources that do not answer: other questions wait meanwhile.
 const WATCH_PATIENCE: Duration = Duration::from_secs(5);
+/// And of sources that are slow, for members of large groups.
+const WATCH_SPARE_TIME: Duration = Duration::from_secs(15);
 
 /// A user's name, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +123,10 @@ pub(crate) struct Names {
 impl Names {
     /// Starts the thread. Nobody waits for its end: it may be waiting for a directory.
     pub(crate) fn start() -> Result<Self> {
-        Self::of(Users::new(REMEMBERED).with_patience(WATCH_PATIENCE), WATCH)
+        let users = Users::new(REMEMBERED)
+            .with_patience(WATCH_PATIENCE)
+            .with_spare_time(WATCH_SPARE_TIME);
+        Self::of(users, WATCH)
     }
 
     fn of(mut source: impl Source, first: Duration) -> Result<Self> {

@@ -17,8 +17,8 @@ const MAX_MEMBERS: usize = 65_536;
 
 /// Members of a group that are asked for one by one; of more, those first that a list of all users has.
 const MAX_ASKED: usize = 64;
-/// So long those of a large group are asked for that the list does not have.
-const ASKING: Duration = Duration::from_millis(300);
+/// Spare time where nothing else is said.
+const SPARE_TIME: Duration = Duration::from_millis(300);
 
 /// Asks the C library's sources of names (nsswitch.conf) and remembers the answers; also that nobody
 /// has a name, but never that a source did not answer.
@@ -31,6 +31,8 @@ pub struct Users {
     capacity: usize,
     dropped: u64,
     waiting: Waiting,
+    spare_time: Duration,
+    spare_time_spent: Duration,
 }
 
 /// How long sources that did not answer have been waited for.
@@ -39,6 +41,7 @@ struct Waiting {
     patience: Option<Duration>,
     spent: Duration,
     given_up: Option<Errno>,
+    until: Option<Instant>,
 }
 
 /// Who belongs to a group.
@@ -65,6 +68,8 @@ impl Users {
             capacity,
             dropped: 0,
             waiting: Waiting::default(),
+            spare_time: SPARE_TIME,
+            spare_time_spent: Duration::ZERO,
         }
     }
 
@@ -74,6 +79,19 @@ impl Users {
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.waiting.patience = Some(patience);
         self
+    }
+
+    /// Spends so long, until told to forget, on questions that can be done without for now, and on all of them together:
+    /// members of large groups that the list of users does not have, [`Self::by_uid_in_spare_time`]. Else it is 300 ms.
+    #[must_use]
+    pub fn with_spare_time(mut self, spare_time: Duration) -> Self {
+        self.spare_time = spare_time;
+        self
+    }
+
+    /// From now on until told to forget, asks for so long: what is not remembered then has no answer (`TIMEDOUT`).
+    pub fn ask_within(&mut self, span: Duration) {
+        self.waiting.until = Instant::now().checked_add(span);
     }
 
     /// The user with this name.
@@ -94,6 +112,21 @@ impl Users {
         let answer = self.waiting.ask(|| user_by_uid(uid));
         self.dropped += remember(&mut self.by_uid, uid, &answer, self.capacity);
         answer
+    }
+
+    /// The same; `None` when there is no spare time left.
+    pub fn by_uid_in_spare_time(&mut self, uid: Uid) -> Option<Lookup<User>> {
+        self.in_spare_time(|users| users.by_uid(uid))
+    }
+
+    fn in_spare_time<T>(&mut self, question: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if self.spare_time_spent >= self.spare_time {
+            return None;
+        }
+        let begun = Instant::now();
+        let answer = question(self);
+        self.spare_time_spent = self.spare_time_spent.saturating_add(begun.elapsed());
+        Some(answer)
     }
 
     /// The group with this name. Not remembered.
@@ -127,7 +160,9 @@ impl Users {
         let is_large = group.members.len() > MAX_ASKED;
         let mut wanted: BTreeSet<String> = group.members.into_iter().take(MAX_MEMBERS).collect();
         if !is_large {
-            self.ask_each(std::mem::take(&mut wanted), &mut members, None);
+            self.ask_each(std::mem::take(&mut wanted), &mut members, |users, name| {
+                Some(users.by_name(name))
+            });
         }
         let mut found = Vec::new();
         let add = |user: &User| {
@@ -144,14 +179,17 @@ impl Users {
             }
             true
         };
-        let listed = self.waiting.ask(|| match each_user(add) {
+        let until = self.waiting.until;
+        let listed = self.waiting.ask(|| match each_user(until, add) {
             Ok(()) => Lookup::Found(()),
             Err(errno) => Lookup::Unavailable(errno),
         });
         if let Lookup::Unavailable(errno) = listed {
             members.incomplete = members.incomplete.or(Some(errno));
         }
-        self.ask_each(wanted, &mut members, Some(ASKING));
+        self.ask_each(wanted, &mut members, |users, name| {
+            users.in_spare_time(|users| users.by_name(name))
+        });
         for user in found {
             let (name, answer) = (user.name.clone(), Lookup::Found(user));
             self.dropped += remember(&mut self.by_name, name, &answer, self.capacity);
@@ -164,15 +202,14 @@ impl Users {
         &mut self,
         names: BTreeSet<String>,
         members: &mut Members,
-        within: Option<Duration>,
+        question: impl Fn(&mut Self, &str) -> Option<Lookup<User>>,
     ) {
-        let begun = Instant::now();
         for name in names {
-            if within.is_some_and(|within| begun.elapsed() > within) {
+            let Some(found) = question(self, &name) else {
                 members.incomplete = members.incomplete.or(Some(Errno::TIMEDOUT));
                 return;
-            }
-            match self.by_name(&name) {
+            };
+            match found {
                 Lookup::Found(user) => drop(members.uids.insert(user.uid)),
                 Lookup::Absent => members.unknown.push(name),
                 Lookup::Unavailable(errno) => members.incomplete = Some(errno),
@@ -187,7 +224,8 @@ impl Users {
             visit(user);
             true
         };
-        self.waiting.ask(|| match each_user(all) {
+        let until = self.waiting.until;
+        self.waiting.ask(|| match each_user(until, all) {
             Ok(()) => Lookup::Found(()),
             Err(errno) => Lookup::Unavailable(errno),
         })
@@ -199,6 +237,8 @@ impl Users {
         self.by_uid.clear();
         self.waiting.spent = Duration::ZERO;
         self.waiting.given_up = None;
+        self.waiting.until = None;
+        self.spare_time_spent = Duration::ZERO;
     }
 
     /// How many answers were forgotten because too many different ones were asked for.
@@ -211,6 +251,9 @@ impl Waiting {
     fn ask<T>(&mut self, question: impl FnOnce() -> Lookup<T>) -> Lookup<T> {
         if let Some(errno) = self.given_up {
             return Lookup::Unavailable(errno);
+        }
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return Lookup::Unavailable(Errno::TIMEDOUT);
         }
         let begun = Instant::now();
         let answer = question();
@@ -285,6 +328,48 @@ mod tests {
         let mut patient = Users::new(3);
         patient.waiting.ask(times_out);
         assert!(matches!(patient.by_uid(root), Lookup::Found(_)));
+    }
+
+    #[test]
+    fn who_lists_everybody_for_long_keeps_nobody_waiting_whose_time_is_over() {
+        let (listing, others) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let slow = std::thread::spawn(move || {
+            Users::new(3).each(|_| {
+                let _ = listing.send(());
+                let _ = ended.recv();
+            })
+        });
+        others.recv().unwrap();
+        let mut users = Users::new(3);
+        users.ask_within(Duration::from_millis(5));
+        let listed = users.each(|_| {});
+        assert_eq!(listed, Lookup::Unavailable(Errno::TIMEDOUT));
+        drop(end);
+        assert_eq!(slow.join().unwrap(), Lookup::Found(()));
+    }
+
+    #[test]
+    fn when_the_time_is_over_there_are_answers_to_what_is_remembered_only() {
+        let (root, other) = (Uid::new(0), Uid::new(1));
+        let mut users = Users::new(3);
+        users.by_uid(root);
+        users.ask_within(Duration::ZERO);
+        assert!(matches!(users.by_uid(root), Lookup::Found(_)));
+        assert_eq!(users.by_uid(other), Lookup::Unavailable(Errno::TIMEDOUT));
+        users.forget();
+        assert_ne!(users.by_uid(other), Lookup::Unavailable(Errno::TIMEDOUT));
+    }
+
+    #[test]
+    fn spare_time_is_shared_by_all_questions_until_told_to_forget() {
+        let mut users = Users::new(3).with_spare_time(Duration::from_millis(20));
+        let slow = |_: &mut Users| std::thread::sleep(Duration::from_millis(5));
+        let asked = (0..100).filter(|_| users.in_spare_time(slow).is_some());
+        assert!((1..=4).contains(&asked.count()));
+        assert_eq!(users.by_uid_in_spare_time(Uid::new(0)), None);
+        users.forget();
+        assert!(users.by_uid_in_spare_time(Uid::new(0)).is_some());
     }
 
     #[test]
