@@ -306,9 +306,7 @@ impl NameCache {
 
     /// The same of a group's.
     pub(crate) fn last_group(&self, name: &str, next: &mut Self) -> Option<(Gid, Vec<Uid>)> {
-        let since = self.absent.groups.get(name).cloned();
-        let absent = since.map(|it| (name.to_owned(), it));
-        next.absent.groups.extend(absent);
+        next.absent.keep_group(name, &self.absent);
         self.kept_group(name, String::new(), next).answer.ok()
     }
 
