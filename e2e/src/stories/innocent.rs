@@ -174,7 +174,7 @@ const PATTERNS: &[Pattern] = &[
     pattern(
         "short children of a large process",
         1,
-        "hold=80M short-forks=16 short-forks=24 short-forks=32 short-forks=40 short-forks=40 short-forks=40 say=up pause",
+        "hold=80M short-forks=16 say=up pause",
     ),
     pattern(
         "vfork and exec from a large process",
