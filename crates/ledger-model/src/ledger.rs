@@ -107,9 +107,10 @@ impl<R: Rules> Ledger<R> {
             record.dying.split(pages, from, now)
         };
         let lost = was - record.held;
-        if !is_dying {
-            self.accounts[account].grown += (-lost).max(0);
-        }
+        // record.bpf.h growth_of(), and what note_change() tells of the dying.
+        let is_shared_again = is_dying && record.credit == 0;
+        let shared = i64::from(record.dying.shared_pages) * i64::from(is_shared_again);
+        self.accounts[account].grown += (-lost - shared).max(0);
         if lost > 0 {
             if is_dying {
                 self.leave(world, space, account, lost);
@@ -232,9 +233,6 @@ impl<R: Rules> Ledger<R> {
             doubt.largest_pages = doubt.largest_pages.max(pages);
             let kept = kept(world, pid);
             candidates.push((rules::rank(own + kept, LIMIT, 0, false), pid, kept));
-        }
-        if is_corrected {
-            doubt.soft_pages += self.accounts[account].ended;
         }
         let own = match running {
             Running::Grew(pid) | Running::Writer(pid) => {

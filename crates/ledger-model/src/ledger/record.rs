@@ -53,7 +53,6 @@ pub(crate) struct Account {
     pub(crate) unmapped: i64,
     pub(crate) asked_pages: i64,
     pub(crate) grown: i64,
-    pub(crate) ended: i64,
     pub(crate) forked: i64,
     pub(crate) survey_ms: u32,
     /// What its next survey takes, for reasons of its user's.

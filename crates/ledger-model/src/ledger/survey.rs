@@ -136,7 +136,6 @@ impl<R: Rules> Ledger<R> {
         let doubles: i64 = born.map(|it| (it.inherited - it.copies).max(0)).sum();
         let it = &mut self.accounts[survey.account];
         it.correction = correction;
-        it.ended = 0;
         it.correction_until_ms = now + R::lifetime(it.survey_ms);
         it.asked_ms = 0;
         it.no_survey_before_ms = 0;

@@ -149,18 +149,14 @@ static __always_inline __s64 shared_at_most(const struct mm_record *record)
 }
 
 /* It dies, ends, or goes to another account. Its own doubt goes with it: of who has forked nobody no page in doubt is
- * somebody else's. What is taken off the correction is the most that was found for it; of many that end it is far less:
- * that is in doubt until the next survey. */
+ * somebody else's. */
 static __always_inline void leave(struct mm_record *record, struct account *account, __s64 pages)
 {
-	__s64 most = shared_at_most(record), told;
+	__s64 most = shared_at_most(record);
 
 	if (pages > most)
 		pages = most;
-	told = lose(record, account, pages);
-	if (told)
-		__sync_fetch_and_add(&account->ended_pages, told);
-	pages -= told;
+	pages -= lose(record, account, pages);
 	if (record->flags & RECORD_FORKED)
 		end_doubles(account, pages);
 	else if (pages > 0 && !(record->flags & RECORD_SURVEYED))
