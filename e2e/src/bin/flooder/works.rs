@@ -47,7 +47,7 @@ impl Work {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let is_there =
             |program: &&str| std::env::split_paths(&path).any(|it| it.join(program).exists());
-        if !programs.iter().all(|it| is_there(it)) {
+        if !programs.iter().all(is_there) {
             return None;
         }
         let work = Self {
