@@ -134,6 +134,19 @@ impl Daemon {
         send(self.pid()?, signal).context("signal bursard")
     }
 
+    /// Has it read the limits again, and waits until that is done.
+    ///
+    /// # Errors
+    /// When it is not done in time.
+    pub fn reload(&self) -> Result<()> {
+        let count = || Ok::<_, anyhow::Error>(self.events_of(EventKind::Reloaded)?.len());
+        let before = count()?;
+        self.signal(libc::SIGHUP)?;
+        until("the limits being read again", || {
+            Ok((count()? > before).then_some(()))
+        })
+    }
+
     /// Sends it a signal and waits for its end.
     ///
     /// # Errors

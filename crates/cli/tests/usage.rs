@@ -114,6 +114,14 @@ fn metrics_are_listed_for_programs_too() {
     }
 }
 
+/// That `command`, after the arguments `before` it, ended so, and why was said.
+fn assert_cannot_run(output: &Output, code: i32, before: &[&str], command: &str) {
+    assert_eq!(output.status.code(), Some(code), "{before:?} {command}");
+    let said = text(&output.stderr);
+    let start = format!("bursar: cannot run {command:?}: ");
+    assert!(said.starts_with(&start), "{said}");
+}
+
 #[test]
 fn a_command_that_cannot_be_run_exits_as_under_env() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,10 +142,7 @@ fn a_command_that_cannot_be_run_exits_as_under_env() {
             ("/", 126),
         ] {
             let output = run(&[before, &[command]].concat());
-            assert_eq!(output.status.code(), Some(code), "{before:?} {command}");
-            let said = text(&output.stderr);
-            let start = format!("bursar: cannot run {command:?}: ");
-            assert!(said.starts_with(&start), "{said}");
+            assert_cannot_run(&output, code, before, command);
         }
     }
     let output = run(&["run", "--", "sh", "-c", "exit 7"]);
@@ -161,10 +166,7 @@ fn what_is_in_path_and_cannot_be_executed_is_there() {
                 .args([before, &[command]].concat())
                 .output()
                 .unwrap();
-            assert_eq!(output.status.code(), Some(code), "{before:?} {command}");
-            let said = text(&output.stderr);
-            let start = format!("bursar: cannot run {command:?}: ");
-            assert!(said.starts_with(&start), "{said}");
+            assert_cannot_run(&output, code, before, command);
         }
     }
 }
@@ -196,10 +198,7 @@ fn a_script_whose_interpreter_cannot_be_run_exits_as_under_env() {
             (&circle, 126),
         ] {
             let output = run(&[before, &[command.as_str()]].concat());
-            assert_eq!(output.status.code(), Some(code), "{before:?} {command}");
-            let said = text(&output.stderr);
-            let start = format!("bursar: cannot run {command:?}: ");
-            assert!(said.starts_with(&start), "{said}");
+            assert_cannot_run(&output, code, before, command);
         }
     }
 }

@@ -131,17 +131,18 @@ impl Graceful {
 
     /// Asks one process of an account to end: of `choices`, as the last look found them, the one that would be killed
     /// first at this bound. The caller checks in the ledger that the account is over its notice: /proc lags some pages
-    /// behind a process that grows, and that matters at the crossing.
+    /// behind a process that grows, and that matters at the crossing. One that has ended or changed since the look has the
+    /// account wait for another one: there is no second notice.
     pub(crate) fn ask(
         &mut self,
         proc: &Proc,
-        account: AccountId,
+        level: &Level,
         bound: Bytes,
         mut choices: Vec<Weighed>,
         payer_of: impl Fn(Pid, Uid) -> Option<Payer>,
         spared_among: impl FnOnce(Vec<Pid>) -> BTreeSet<Pid>,
     ) -> Option<&Asked> {
-        if !self.may_ask(account) {
+        if !self.may_ask(level.account) {
             return None;
         }
         let spared = spared_among(choices.iter().map(|it| it.pid).collect());
@@ -151,31 +152,12 @@ impl Graceful {
         let Choice::Victim(pid) = first(&choices, bound) else {
             return None;
         };
-        let pidfd = Pidfd::open(pid).ok().flatten()?;
-        // Between the look and the hold the number may have changed hands: it is weighed again. By its stat it would
-        // be told, too, but not while it is in the middle of an execve.
-        let (mut of, payer) = weigh(proc, pid, &payer_of)?;
-        if payer.account != account {
+        let Some(asked) = ask_chosen(proc, pid, level.account, bound, choices, &payer_of) else {
+            self.await_look(level.clone());
+            self.rest();
             return None;
-        }
-        of.is_spared = spared.contains(&pid);
-        let comm = proc.comm(pid).ok().flatten()?;
-        let chosen = choices.iter_mut().find(|it| it.pid == pid)?;
-        chosen.clone_from(&of);
-        if first(&choices, bound) != Choice::Victim(pid) || has_ended(&pidfd) {
-            return None;
-        }
-        if !matches!(pidfd.send(Signal::TERM), Ok(Sent::Done)) {
-            return None;
-        }
-        self.asked.push(Asked {
-            pidfd,
-            account,
-            uid: payer.uid,
-            comm: comm.as_bytes().to_vec(),
-            held: of.held,
-            deadline: after(GRACE),
-        });
+        };
+        self.asked.push(asked);
         self.wind();
         self.asked.last()
     }
@@ -220,6 +202,40 @@ impl Graceful {
             tracing::error!(%error, "processes that were asked to end, or are to be, will not be reminded");
         }
     }
+}
+
+/// Asks a process that was chosen, if it would be still.
+fn ask_chosen(
+    proc: &Proc,
+    pid: Pid,
+    account: AccountId,
+    bound: Bytes,
+    mut choices: Vec<Weighed>,
+    payer_of: &impl Fn(Pid, Uid) -> Option<Payer>,
+) -> Option<Asked> {
+    let pidfd = Pidfd::open(pid).ok().flatten()?;
+    // Between the look and the hold the number may have changed hands: it is weighed again. By its stat it would
+    // be told, too, but not while it is in the middle of an execve.
+    let (mut of, payer) = weigh(proc, pid, payer_of)?;
+    if payer.account != account {
+        return None;
+    }
+    let comm = proc.comm(pid).ok().flatten()?;
+    let chosen = choices.iter_mut().find(|it| it.pid == pid)?;
+    of.is_spared = chosen.is_spared;
+    chosen.clone_from(&of);
+    if first(&choices, bound) != Choice::Victim(pid) || has_ended(&pidfd) {
+        return None;
+    }
+    let is_asked = matches!(pidfd.send(Signal::TERM), Ok(Sent::Done));
+    is_asked.then(|| Asked {
+        pidfd,
+        account,
+        uid: payer.uid,
+        comm: comm.as_bytes().to_vec(),
+        held: of.held,
+        deadline: after(GRACE),
+    })
 }
 
 /// So long from now.
@@ -338,13 +354,14 @@ mod tests {
             weighed(large, Bytes::from_mib(60), 0),
         ];
         let notice = Bounds::new(Some(Bytes::from_mib(50)), None, None).unwrap();
-        let account = level(60_001).account;
+        let level = level(60_001);
+        let account = level.account;
         let bound = Reading::untouched(account, notice).ranked_by();
         let payer_of = |_, uid| Some(Payer { account, uid });
         let mut graceful = Graceful::new().unwrap();
         let proc = Proc::host().unwrap();
         let nobody = |_| BTreeSet::new();
-        let asked = graceful.ask(&proc, account, bound, choices, payer_of, nobody);
+        let asked = graceful.ask(&proc, &level, bound, choices, payer_of, nobody);
         let asked = asked.map(|it| it.pidfd.pid());
         for child in &mut children {
             child.kill().unwrap();

@@ -109,6 +109,9 @@ impl LimitTable {
         };
         let name_cache_path = state.join("names.toml");
         let name_cache = NameCache::load(&name_cache_path);
+        let as_of = name_cache.as_of();
+        let as_before =
+            |limits: Limits| as_of.map_or_else(|| limits.clone(), |at| limits.as_of(at));
         let name_cache_file = KeptFile::start("name-cache", name_cache_path, NOT_KEPT);
         let users = Users::new(REMEMBERED_NAMES).with_patience(PATIENCE);
         let mut limit_table = Self {
@@ -127,18 +130,17 @@ impl LimitTable {
             subuid,
             copy,
             kept: None,
-            before: in_force,
+            before: in_force.map(as_before),
             is_as_before: false,
         };
-        let as_of = limit_table.name_cache.as_of();
-        let before = limit_table.before.take();
-        limit_table.before = before.map(|it| as_of.map_or(it.clone(), |at| it.as_of(at)));
-        let last = as_of.filter(|_| are_in_force);
-        let limits = last.map_or(limits.clone(), |it| limits.as_of(it));
-        let answers = last.map_or(Answers::Fresh, |_| Answers::Last);
+        let is_as_before = are_in_force && as_of.is_some();
+        let (limits, answers) = match is_as_before {
+            true => (as_before(limits), Answers::Last),
+            false => (limits, Answers::Fresh),
+        };
         let plan = limit_table.plan_by(&limits, answers);
         limit_table.adopt(limits, plan);
-        limit_table.is_as_before = last.is_some();
+        limit_table.is_as_before = is_as_before;
         Ok((limit_table, unread))
     }
 

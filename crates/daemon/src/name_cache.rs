@@ -284,16 +284,10 @@ impl NameCache {
 
     /// A group as it was known.
     fn kept_group(&self, name: &str, remark: String, next: &mut Self) -> Settled<(Gid, Vec<Uid>)> {
-        let Some((gid, before)) = self.keep_group(name, next) else {
-            return Err(NameError::Unknown).into();
-        };
+        let group = self.last_group(name, next);
         Settled {
-            remarks: vec![remark],
-            ..Ok((
-                Gid::new(*gid),
-                before.iter().copied().map(Uid::new).collect(),
-            ))
-            .into()
+            remarks: group.is_some().then_some(remark).into_iter().collect(),
+            ..group.ok_or(NameError::Unknown).into()
         }
     }
 
@@ -306,8 +300,9 @@ impl NameCache {
 
     /// The same of a group's.
     pub(crate) fn last_group(&self, name: &str, next: &mut Self) -> Option<(Gid, Vec<Uid>)> {
-        next.absent.keep_group(name, &self.absent);
-        self.kept_group(name, String::new(), next).answer.ok()
+        let (gid, members) = self.keep_group(name, next)?;
+        let members = members.iter().copied().map(Uid::new).collect();
+        Some((Gid::new(*gid), members))
     }
 
     /// Adds former members that may not have left: those whose number nobody has (returned), those that there was no time to

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use bursar_model::{Actor, Event, EventKind};
+use bursar_model::{Actor, Event};
 
 use super::command::outcome;
 use crate::runner::{Place, Story};
@@ -156,15 +156,6 @@ fn commands(binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
-fn reload(world: &World) -> Result<()> {
-    let count = || Ok::<_, anyhow::Error>(world.daemon.events_of(EventKind::Reloaded)?.len());
-    let before = count()?;
-    world.daemon.signal(libc::SIGHUP)?;
-    until("the limits being read again", || {
-        Ok((count()? > before).then_some(()))
-    })
-}
-
 fn file_of(event: &Event) -> Option<&str> {
     match event.actor.as_deref()? {
         Actor::Reload { file } => Some(file),
@@ -184,7 +175,7 @@ fn files(binaries: &Binaries) -> Result<()> {
 
     fs::write(&limits, of_60001("96M"))?;
     fs::write(&drop_in, why)?;
-    reload(&world)?;
+    world.daemon.reload()?;
     let changed = last_of(&world, "60001")?;
     ensure!(
         bounds(&changed) == texts(Some("64M"), Some("96M"))
@@ -201,7 +192,7 @@ fn files(binaries: &Binaries) -> Result<()> {
     );
     // What says the same is no change.
     fs::write(&limits, format!("# mine\n{}", of_60001("96M")))?;
-    reload(&world)?;
+    world.daemon.reload()?;
     ensure!(log_of(&world, "60001")?.len() == 2);
 
     // Nobody is there to see it; a start tells.
@@ -267,7 +258,7 @@ fn hostile_reasons(binaries: &Binaries) -> Result<()> {
         ensure!(limit.map(|it| it.get() >> 20) == Some(64), "{limit:?}");
     }
     fs::write(world.daemon.limits_path(), before)?;
-    reload(&world)?;
+    world.daemon.reload()?;
     ensure!(log_of(&world, "60001")?.len() == 1, "nothing was changed");
     Ok(())
 }

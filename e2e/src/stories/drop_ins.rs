@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use bursar_model::EventKind;
 use bursar_protocol::{LimitEntry, Operation, Reply};
 
 use crate::length::whole;
@@ -42,16 +41,6 @@ fn write(world: &World, name: &str, entries: &str) -> Result<()> {
     let path = drop_in(world, name);
     fs::create_dir_all(path.parent().context("its directory")?)?;
     fs::write(&path, format!("[limits]\n{entries}\n")).with_context(|| format!("write {path:?}"))
-}
-
-/// Reads the limits again, and waits until that is done.
-fn reload(world: &World) -> Result<()> {
-    let count = || Ok::<_, anyhow::Error>(world.daemon.events_of(EventKind::Reloaded)?.len());
-    let before = count()?;
-    world.daemon.signal(libc::SIGHUP)?;
-    until("the limits being read again", || {
-        Ok((count()? > before).then_some(()))
-    })
 }
 
 fn limit_mib(world: &World, name: &str) -> Result<Option<u64>> {
@@ -132,10 +121,10 @@ fn win_by_name(binaries: &Binaries) -> Result<()> {
 
     // Without the winner the entry before it holds, and without any of both nothing does.
     fs::remove_file(drop_in(&world, "50-term.toml"))?;
-    reload(&world)?;
+    world.daemon.reload()?;
     ensure!(limit_mib(&world, "60001")? == Some(64));
     fs::remove_file(drop_in(&world, "20-base.toml"))?;
-    reload(&world)?;
+    world.daemon.reload()?;
     ensure!(
         world.daemon.account("60001")?.is_none(),
         "it is limited still"
@@ -221,7 +210,7 @@ fn last_good_stays(binaries: &Binaries) -> Result<()> {
         ensure!(is_seen, "{expected}: check says {checked:?}");
         mend(&world)?;
     }
-    reload(&world)?;
+    world.daemon.reload()?;
     let said = world.daemon.status()?.remarks.join("\n");
     ensure!(!said.contains("not in force"), "{said}");
 

@@ -48,15 +48,6 @@ fn write(world: &World, entries: &[(u32, &str, &str)]) -> Result<()> {
     Ok(fs::write(world.daemon.limits_path(), text)?)
 }
 
-fn reload(world: &World) -> Result<()> {
-    let count = || Ok::<_, anyhow::Error>(world.daemon.events_of(EventKind::Reloaded)?.len());
-    let before = count()?;
-    world.daemon.signal(libc::SIGHUP)?;
-    until("the limits being read again", || {
-        Ok((count()? > before).then_some(()))
-    })
-}
-
 fn without_limit(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "gracenone", "")?;
     write(&world, &[(USER, "none", GRACEFUL)])?;
@@ -79,7 +70,7 @@ fn taken_back(binaries: &Binaries) -> Result<()> {
     let mut spared = world.hog(&format!("uid={USER} deaf hold=60M pause"))?;
     world.daemon.await_event(EventKind::Asked, spared.pid())?;
     write(&world, &[(USER, "200M", ""), (OTHER, "200M", GRACEFUL)])?;
-    reload(&world)?;
+    world.daemon.reload()?;
     // Its time is over later.
     let mut deaf = world.hog(&format!("uid={OTHER} deaf hold=60M pause"))?;
     deaf.expect_killed()?;
@@ -96,7 +87,7 @@ fn added(binaries: &Binaries) -> Result<()> {
         Ok((!notices.is_empty()).then_some(()))
     })?;
     write(&world, &[(USER, "200M", GRACEFUL)])?;
-    reload(&world)?;
+    world.daemon.reload()?;
     ensure!(polite.end()? == Some(libc::SIGTERM));
     world.daemon.await_event(EventKind::Asked, polite.pid())?;
     Ok(())

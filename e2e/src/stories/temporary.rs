@@ -72,15 +72,6 @@ fn limit_of(spec: Option<&bursar_model::EntrySpec>) -> Option<String> {
     Some(spec?.memory?.limit.to_string())
 }
 
-fn reload(world: &World) -> Result<()> {
-    let count = || Ok::<_, anyhow::Error>(world.daemon.events_of(EventKind::Reloaded)?.len());
-    let before = count()?;
-    world.daemon.signal(libc::SIGHUP)?;
-    until("the limits being read again", || {
-        Ok((count()? > before).then_some(()))
-    })
-}
-
 fn write_drop_in(world: &World, text: &str) -> Result<()> {
     let path = world.daemon.limits_path().with_file_name("limits.toml.d");
     fs::create_dir_all(&path)?;
@@ -197,7 +188,7 @@ fn end_meanwhile(binaries: &Binaries) -> Result<()> {
     ensure!(limit_mib(&world, "60001")? == Some(256));
     let end = soon(if is_emulated() { 6 } else { 4 })?;
     fs::write(&file, text(&end))?;
-    reload(&world)?;
+    world.daemon.reload()?;
     world.daemon.end(libc::SIGKILL)?;
     until("the end", || {
         Ok((Timestamp::now().to_string() > end).then_some(()))
@@ -210,7 +201,7 @@ fn end_meanwhile(binaries: &Binaries) -> Result<()> {
     // It still stands there, and says nothing any more.
     world.daemon.end(libc::SIGTERM)?;
     world.daemon.start()?;
-    reload(&world)?;
+    world.daemon.reload()?;
     ensure!(count(&world)? == 1, "it was told of again");
     ensure!(limit_mib(&world, "60001")? == Some(64));
     Ok(())
@@ -300,7 +291,7 @@ fn refused(binaries: &Binaries) -> Result<()> {
 
     let past = "60001 = { memory = \"96M\", until = \"2020-01-01T09:00:00Z\" }\n";
     fs::write(&file, format!("{before}[temporary]\n{past}"))?;
-    reload(&world)?;
+    world.daemon.reload()?;
     ensure!(
         limit_mib(&world, "60001")? == Some(64),
         "one that is past holds"
@@ -328,7 +319,7 @@ fn refused(binaries: &Binaries) -> Result<()> {
         })?;
         ensure!(limit_mib(&world, "60001")? == Some(64), "{text}");
         fs::write(&file, &before)?;
-        reload(&world)?;
+        world.daemon.reload()?;
     }
     Ok(())
 }

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 
 use bursar_host::{Pidfd, Proc, UserNamespaces, clock};
 use bursar_model::{AccountId, Bytes, KillManner, Nanos, Pid, Trigger, Uid};
-use bursar_policy::{Choice, first};
 use bursar_watchdog::TimedQuery;
 
 use super::Responder;
@@ -236,29 +235,17 @@ impl Responder {
             payer.filter(|it| wanted.contains(&it.account))
         };
         let mut found = self.graceful.look(&self.proc, payer_of);
-        let mut missed = Vec::new();
         for (level, bound) in waiting {
             let account = level.account;
             let choices = found.remove(&account).unwrap_or_default();
-            let has_choice = matches!(first(&choices, bound), Choice::Victim(_));
             let spared = |pids| accounts.spared().among(account, pids, &mut other);
             let asked = self
                 .graceful
-                .ask(&self.proc, account, bound, choices, payer_of, spared);
-            let Some(asked) = asked else {
-                missed.extend(has_choice.then_some(level));
-                continue;
-            };
+                .ask(&self.proc, &level, bound, choices, payer_of, spared);
+            let Some(asked) = asked else { continue };
             let (event, message) = self.recorder.asked(asked, &level, &mut accounts.table);
             self.fresh.push(event);
             self.notify(message, accounts);
-        }
-        // Who was chosen has ended or changed since the look, and there is no second notice.
-        if !missed.is_empty() {
-            missed
-                .into_iter()
-                .for_each(|level| self.graceful.await_look(level));
-            self.graceful.rest();
         }
     }
 

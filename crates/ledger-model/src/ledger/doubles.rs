@@ -13,10 +13,8 @@ impl<R: Rules> Ledger<R> {
         (it.copies, it.has_forked) = (0, true);
         let account = it.account;
         self.take_off_forked(account, copies);
-        let (doubled, it) = (
-            world.spaces[child].inherited * CHUNK,
-            &mut self.accounts[account],
-        );
+        let doubled = world.spaces[child].inherited * CHUNK;
+        let it = &mut self.accounts[account];
         it.forked += doubled;
         it.grown += copies - doubled;
     }

@@ -570,26 +570,14 @@ int meet_locks(struct bpf_iter__task_file *ctx)
 
 /* --- calls of the user half ------------------------------------------------------------------- */
 
-/* Nobody is refused by a row that is not there: who has found it counted may still be at it. */
-static __always_inline void clear_row(struct row *row)
-{
-	row->barrier = NO_BOUND_PAGES;
-	row->limit = NO_BOUND_PAGES;
-	row->held = 0;
-	row->maxheld = 0;
-	row->failcnt = 0;
-	row->untold = 0;
-	row->told_ns = 0;
-	row->counted = 0;
-	row->observed = 0;
-}
-
 static __always_inline void clear_rows(struct bill *bill)
 {
+	/* Nobody is refused by a row that is not there: who has found it counted may still be at it. */
+	static const struct row empty = { .barrier = NO_BOUND_PAGES, .limit = NO_BOUND_PAGES };
 	int i;
 
 	for (i = 0; i < BILL_ROWS; i++)
-		clear_row(&bill->rows[i]);
+		bill->rows[i] = empty;
 	bill->counted_rows = 0;
 }
 

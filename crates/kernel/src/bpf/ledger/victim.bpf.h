@@ -50,8 +50,8 @@ static __always_inline bool has_grace(struct account *account, const struct walk
  * While the answer is awaited, only growth that cannot be shared counts: what the account's processes have faulted in,
  * copies among it, and what they have unmapped, which may have been the other user of a page in doubt. When it exceeds
  * a quarter of the limit and what was certainly free of the limit when that was crossed, and so much has really been
- * booked or copied since, the next process that grows is killed: the end of the largest might free nothing. So the account is within a quarter above its limit at all times,
- * however long it waits. Growth without page faults (another process writes into one that is in no survey yet) is
+ * booked or copied since, the next process that grows is killed: the end of the largest might free nothing. So the
+ * account is within a quarter above its limit at all times, however long it waits. Growth without page faults (another process writes into one that is in no survey yet) is
  * bounded by time: where no scan begins in time, one process is killed by the plain sum, and the next one after another
  * question.
  */
