@@ -68,20 +68,20 @@ impl Flavour {
                 "link_gate_writable",
                 "link_gate_fork",
                 "link_gate_exec",
-                "link_try_image",
                 "link_gate_secret_memory",
                 "link_gate_prctl",
                 "link_gate_task_free",
                 "link_gate_child",
+                "link_gate_image",
             ],
             Self::BestEffort => &[
                 "link_try_growth",
                 "link_try_writable",
                 "link_try_fork",
-                "link_try_image",
                 "link_try_prctl",
                 "link_try_task_free",
                 "link_gate_child",
+                "link_gate_image",
             ],
         }
     }
@@ -207,8 +207,7 @@ fn load(flavour: Flavour, pins: &Pins, options: &Options) -> Result<(), Error> {
     }
     // What ends a charge before what makes one.
     attach!(gate_child => "link_gate_child");
-    // No LSM program can refuse an image: one of both.
-    attach!(try_image => "link_try_image");
+    attach!(gate_image => "link_gate_image");
     if strict {
         attach! {
             gate_task_free => "link_gate_task_free",

@@ -231,6 +231,7 @@ impl<R: Rules> Ledger<R> {
                 }
             }
             doubt.largest_pages = doubt.largest_pages.max(pages);
+            doubt.sure_of_one_pages = doubt.largest_pages;
             let kept = kept(world, pid);
             candidates.push((rules::rank(own + kept, LIMIT, 0, false), pid, kept));
         }

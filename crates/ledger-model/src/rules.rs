@@ -53,6 +53,8 @@ pub struct Doubt {
     pub held_pages: i64,
     /// Of one process.
     pub largest_pages: i64,
+    /// Of one process: so much is there in any case.
+    pub sure_of_one_pages: i64,
     /// What was certain when the limit was crossed, and what was free then; 0: it was not.
     pub asked_pages: i64,
     /// Since it was last within the limit, at most.

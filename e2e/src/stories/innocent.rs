@@ -95,7 +95,7 @@ const NEIGHBOURS: [u32; 3] = [60002, 60003, 60004];
 /// A way to use memory honestly.
 struct Pattern {
     name: &'static str,
-    /// Steps of a `hog`; `FILE`, `SHM` stand for files made for it.
+    /// Steps of a `hog`; `FILE`, `SHM` stand for files made for it, `OWN` for one that it makes and removes.
     script: &'static str,
     /// How often it says `up`.
     ups: usize,
@@ -152,6 +152,11 @@ const PATTERNS: &[Pattern] = &[
         "a file on tmpfs, mapped by all",
         4,
         "map=SHM fork=4 map=SHM say=up pause",
+    ),
+    pattern(
+        "a heap that one process maps three times, as Java's ZGC does",
+        1,
+        "mapped-file=OWN:70M map=OWN map=OWN remove=OWN hold=20M say=up pause",
     ),
     pattern(
         "pool over a large read-only array",
@@ -292,7 +297,8 @@ impl Props {
         let script = pattern
             .script
             .replace("FILE", &self.file.display().to_string())
-            .replace("SHM", &self.shm.display().to_string());
+            .replace("SHM", &self.shm.display().to_string())
+            .replace("OWN", &format!("{}-own", self.shm.display()));
         // QEMU's translator lets its processors take turns of up to 100 ms, in which bursard cannot
         // answer; there, programs take their time.
         if super::is_emulated() {

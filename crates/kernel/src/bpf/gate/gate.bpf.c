@@ -5,10 +5,10 @@
  *
  * Hooks:   lsm/mmap_addr (mmap, brk, mremap; mm->mmap_lock held for writing, which is what makes a
  *          charge free of races), lsm/file_mprotect (the same), lsm/task_alloc, lsm/task_free,
- *          lsm/bprm_check_security, lsm/task_prctl, lsm/inode_init_security_anon, tp_btf/task_newtask. LSM programs and no others
- *          decide: a tracing program is skipped where one was preempted, so it fails open, and
- *          security_vm_enough_memory_mm() is not asked about MAP_NORESERVE. What exec maps for a new image is the
- *          exception (fmod_ret/security_vm_enough_memory_mm): no other hook is told how much that is.
+ *          lsm/bprm_check_security, lsm/task_prctl, lsm/inode_init_security_anon, tp_btf/task_newtask,
+ *          tp_btf/sched_process_exec. LSM programs and no others decide: a tracing program is skipped where one was
+ *          preempted, so it fails open, and security_vm_enough_memory_mm() is not asked about MAP_NORESERVE. What exec
+ *          maps for a new image is the exception: no LSM hook is told how much that is.
  * Cost:    docs/design/measured-gate.md.
  * Absent:  the twins on fmod_ret try their best; without trampolines nothing is refused. Which of it is
  *          so the loader finds by an attempt: where `bpf` is not among the security modules an attach
@@ -201,13 +201,13 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	struct tops tops;
 	bool by_level;
 
-	if (pages <= 0 || !state || !mm || !find_grower(&grower))
+	if ((pages <= 0 && request != REQUEST_EXEC) || !state || !mm || !find_grower(&grower))
 		return false;
 	account = account_at(grower.slot);
 	record = record_of(&grower);
 	if (!account)
 		return false;
-	/* By what is held exec was let pass, up to the limit: who is refused here dies. */
+	/* By what is held exec was let pass, up to the limit: who is refused an image dies. */
 	by_level = request != REQUEST_EXEC || account->measure == MEASURE_COMMITTED;
 	if (record) {
 		credit = *(volatile __s64 *)&record->reserved_pages;
@@ -237,7 +237,10 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 		if (fits_within(&grower, pages, credit, &tops, is_private))
 			return false;
 	}
-	if (is_private && passes_private(account, pages, &tops)) {
+	is_private = is_private && passes_private(account, pages, &tops);
+	if (request == REQUEST_EXEC)	/* all that the image has */
+		pages = own;
+	if (is_private) {
 		tell_private_refusal(account, grower.slot, pages);
 		return !account->private_observed;
 	}
@@ -294,7 +297,7 @@ static __always_inline int refuse_growth(void)
 		return admit(pages_of(call.argument[2]) - pages_of(call.argument[1]),
 			     REQUEST_MREMAP, true);
 	default:
-		return 0;	/* exec's own mappings among them: refuse_image() */
+		return 0;	/* exec's own mappings among them: kill_refused_image() */
 	}
 }
 
@@ -441,14 +444,12 @@ static __always_inline int refuse_exec(void)
 }
 
 /* What exec maps for a new image by itself: its data, and .bss, which may be of any size. It is neither mmap nor brk, and
- * mmap_addr is not told how much. An address space has code as soon as its image is whole, and no program can take that
- * from its own (prctl(2)); an image without any is asked about all that it maps, which is charged once all the same.
- * The old address space is gone by then: who is refused dies of SIGSEGV (fs/exec.c bprm_execve()). */
-static __always_inline int refuse_image(struct mm_struct *mm, __s64 pages)
+ * mmap_addr is not told how much. So it is asked about when the image is whole and none of it is touched: pages that the
+ * kernel has counted already are charged, and none beyond them. Its old image is gone: who is refused dies here, by a
+ * signal that nobody ignores. */
+static __always_inline int kill_refused_image(void)
 {
-	if (mm->end_code || (__u64)mm != (__u64)bpf_get_current_task_btf()->mm)
-		return 0;
-	return admit(pages, REQUEST_EXEC, true);
+	return is_refused(0, REQUEST_EXEC, true) ? bpf_send_signal(SIGKILL) : 0;
 }
 
 static __always_inline bool is_secret_memory(const struct qstr *name)
@@ -572,14 +573,13 @@ int BPF_PROG(gate_child, struct task_struct *child, unsigned long clone_flags)
 	return charge_child(child);
 }
 
-/* --- best effort: skipped where one of them was preempted --------------------------------- */
-
-/* Of both gates. bpf_lsm_vm_enough_memory() could not refuse: it says who may have the machine's last pages. */
-SEC("fmod_ret/security_vm_enough_memory_mm")
-int BPF_PROG(try_image, struct mm_struct *mm, long pages)
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(gate_image)
 {
-	return refuse_image(mm, pages);
+	return kill_refused_image();
 }
+
+/* --- best effort: skipped where one of them was preempted --------------------------------- */
 
 /* fmod_ret programs see the arguments of the kernel's function, which here are those of the hook. */
 SEC("?fmod_ret/security_mmap_addr")

@@ -452,6 +452,7 @@ struct ledger_state {
 	__u64 ramfs_type;	/* the same of ramfs; 0: there is none */
 	__u64 files_ticket;	/* counts begun */
 	__u64 files_counted;	/* ticket of the last one that is in the accounts */
+	__s64 files_shmem_pages; /* machine_shmem() when that one began */
 	__u64 files_due_ns;	/* when the next one is */
 	__u64 files_counting_ns; /* when the one under way began; 0: none */
 	__u64 files_ns;		/* the last one's duration */

@@ -231,7 +231,8 @@ struct doubt {
 	__s64 forked_pages;	/* counted twice for certain: forks made them so, and nothing has undone it */
 	__s64 given_pages;	/* given back with MADV_FREE, perhaps */
 	__s64 held_pages;	/* the sum of resident sets */
-	__s64 largest_pages;	/* of one process: so much is there in any case */
+	__s64 largest_pages;	/* of one process: by as much as that grows more is held */
+	__s64 sure_of_one_pages; /* of one process: so much is there in any case */
 	__s64 asked_pages;	/* what was certain when the limit was crossed, and what was free then; 0: it was not */
 	__s64 grown_pages;	/* since it was last within the limit, at most: it holds no more than both */
 	__s64 wait_at_most_pages; /* out: a level */
@@ -250,7 +251,7 @@ enum wait {
  */
 RULE int wait_for_survey(struct doubt *doubt)
 {
-	__s64 pages = doubt->soft_pages + doubt->hard_pages, at_most = doubt->held_pages - doubt->largest_pages;
+	__s64 pages = doubt->soft_pages + doubt->hard_pages, at_most = doubt->held_pages - doubt->sure_of_one_pages;
 	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most = limit >> SURVEY_SHIFT, left;
 
 	if (pages > at_most)
@@ -264,8 +265,8 @@ RULE int wait_for_survey(struct doubt *doubt)
 		return WAIT_NOT;
 	if (doubt->sure_pages > 0)
 		certain -= doubt->sure_pages;
-	/* What is in doubt may be part of the correction too: what the largest process has of its own is there in any
-	 * case. And what is over the limit already is growth. */
+	/* What is in doubt may be part of the correction too: what the largest process has is taken for certain. And what
+	 * is over the limit already is growth. */
 	if (certain < doubt->largest_pages)
 		certain = doubt->largest_pages;
 	doubt->at_most_pages = doubt->level_pages - (doubt->forked_pages > 0 ? doubt->forked_pages : 0);

@@ -238,6 +238,30 @@ enum cgroup_subsys_id {
 	memory_cgrp_id,
 };
 
+struct pglist_data {
+	int node_id;
+	atomic_long_t vm_stat[1];	/* enum node_stat_item */
+};
+
+struct lruvec {
+	struct pglist_data *pgdat;	/* CONFIG_MEMCG */
+};
+
+struct mem_cgroup_per_node {
+	struct lruvec lruvec;
+};
+
+/* It begins with its struct cgroup_subsys_state. */
+struct mem_cgroup {
+	struct mem_cgroup_per_node *nodeinfo[1];	/* for each node that the machine could have */
+};
+
+enum node_stat_item {
+	NR_INACTIVE_FILE = 2,
+	NR_ACTIVE_FILE = 3,
+	NR_SHMEM = 4,
+};
+
 struct css_set {
 	struct cgroup *dfl_cgrp;
 	struct cgroup_subsys_state *subsys[1];

@@ -12,11 +12,6 @@ enum zone_stat_item {
 	NR_FREE_PAGES = 0,
 };
 
-enum node_stat_item {
-	NR_INACTIVE_FILE = 2,
-	NR_ACTIVE_FILE = 3,
-};
-
 extern const void vm_zone_stat __ksym __weak;
 extern const void vm_node_stat __ksym __weak;
 

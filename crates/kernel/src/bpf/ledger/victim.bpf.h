@@ -7,6 +7,7 @@
 #define BURSAR_VICTIM_BPF_H
 
 #include "kill.bpf.h"
+#include "machine_shmem.bpf.h"
 #include "weigh.bpf.h"
 
 /* S1's fast triggers: the event itself decides, or has the user half run the killer. Neither: it only counts. */
@@ -42,10 +43,29 @@ static __always_inline bool has_grace(struct account *account, const struct walk
 	       (waited < LONGEST_GRACE_NS && over < limit >> GRACE_SHIFT);
 }
 
+/* Of one process so much is there in any case. Of its shared memory it may have mapped more than once what its account
+ * maps in all beyond its files, as they were last counted, and what the machine's shared memory has grown by since. Where
+ * that is another user's file it is asked about once too often. */
+static __always_inline __s64 mapped_once_at_least(const struct account *account, const struct walk *walk)
+{
+	struct ledger_state *state = ledger_state();
+	__s64 least = walk->largest_private, again = walk->shmem - account->files_pages, grown;
+
+	if (!state || again <= 0 || least == walk->largest)
+		return walk->largest;
+	grown = machine_shmem() - state->files_shmem_pages;
+	if (grown > 0)
+		again -= grown;
+	if (again < 0)
+		again = 0;
+	return walk->largest - again > least ? walk->largest - again : least;
+}
+
 /*
  * Whether an account that seems to be over its limit, or notice, may hold less than is counted. Then bursard is asked
  * for a PSS scan (a survey), and nothing is done until it has answered. There is no wait where even the most that could
- * be shared changes nothing, or too little: for one process, or several that have inherited little.
+ * be shared changes nothing, or too little: for one process without shared memory, or several that have inherited little.
+ * Shared memory may be counted more than once of one process too, which has mapped it more than once (Java's ZGC).
  *
  * While the answer is awaited, only growth that cannot be shared counts: what the account's processes have faulted in,
  * copies among it, and what they have unmapped, which may have been the other user of a page in doubt. When it exceeds
@@ -89,6 +109,7 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	doubt->forked_pages = *(volatile __s64 *)&account->forked_pages - walk->copied;
 	doubt->held_pages = account->held_pages - walk->forgone;
 	doubt->largest_pages = walk->largest;
+	doubt->sure_of_one_pages = mapped_once_at_least(account, walk);
 	doubt->asked_pages = account->asked_pages;
 	/* Below zero where it was reset between a fork's being taken off and its being booked. */
 	grown = *(volatile __s64 *)&account->grown_pages;

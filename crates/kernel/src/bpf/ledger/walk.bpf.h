@@ -47,7 +47,8 @@ struct walk {
 	__s64 forgone;		/* of the living, what would have been killed: in nothing else here */
 	__s64 unkillable;	/* of the dying, what is credited no more */
 	__s64 merged;		/* by KSM: part of the soft doubt */
-	__s64 largest;		/* of one address space: so much is there whatever is shared */
+	__s64 largest;		/* of one address space */
+	__s64 largest_private;	/* the same without shared memory */
 	__s64 shmem;		/* RssShmem of all address spaces, the dying included */
 	__u64 marked_ns;
 	__u64 tried_ns;		/* when this walk began to try the marked again, and the one before it */

@@ -132,7 +132,7 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 	struct mm_record *record = record_at(index);
 	struct account *account;
 	__u64 mm, ctx_id, owner, signal;
-	__s64 pages, rank, merged, kept;
+	__s64 pages, private, rank, merged, kept;
 	bool is_gone;
 	int adj;
 	__u32 pid;
@@ -169,6 +169,9 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 	merged = weigh_doubt(walk, record, mm);
 	if (pages - merged > walk->largest)
 		walk->largest = pages - merged;
+	private = private_pages(record) - merged;
+	if (private > walk->largest_private)
+		walk->largest_private = private;
 	pages = own_pages(record, pages, walk->is_corrected);
 	kept = walk->counts_files ? kept_files(walk, record->uid) : 0;
 	pages += kept;

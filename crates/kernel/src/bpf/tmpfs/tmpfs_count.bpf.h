@@ -10,6 +10,7 @@
 #define BURSAR_TMPFS_COUNT_BPF_H
 
 #include "clock.bpf.h"
+#include "machine_shmem.bpf.h"
 #include "tmpfs_file.bpf.h"
 
 enum {
@@ -28,6 +29,7 @@ struct count {
 	__u64 ticket;
 	__u64 sb_ns;
 	__u64 start;		/* of it, as in files_counting_ns */
+	__s64 shmem;		/* machine_shmem() then */
 	__u32 sb_level;		/* of that namespace */
 	__u32 sb_uid;		/* who pays for all of it; NOBODY: each file's owner */
 	__u32 uid;		/* of the last file, and the account of that */
@@ -211,6 +213,7 @@ static __always_inline bool count_all(struct ledger_state *state, __u32 most, bo
 		return true;
 	state->files_wanted = 0;
 	count.start = start;
+	count.shmem = machine_shmem();
 	begin_count(state, &count);
 	count.most = most;
 	LOOP(meet_file, &it);
@@ -229,6 +232,7 @@ static __always_inline bool count_all(struct ledger_state *state, __u32 most, bo
 	state->files_met = count.met;
 	if (count.is_partial)
 		__sync_fetch_and_add(&state->files_skipped, 1);
+	state->files_shmem_pages = count.shmem;
 	state->files_counted = count.ticket;
 	__sync_val_compare_and_swap(&state->files_counting_ns, start, 0);
 	return !count.is_partial;
