@@ -96,10 +96,10 @@ static __always_inline bool renew(struct walk *walk, struct mm_record *record, _
 	return is_gone;
 }
 
-/* What of its pages may be counted elsewhere too. Returns what the kernel has merged of them. Global, as keep_candidate() is. */
-__noinline __s64 weigh_doubt(struct walk *walk, struct mm_record *record, __u64 mm)
+/* What of its pages may be counted elsewhere too, and what is there in any case. Global, as keep_candidate() is. */
+__noinline int weigh_doubt(struct walk *walk, struct mm_record *record, __u64 mm)
 {
-	__s64 merged;
+	__s64 merged, pages;
 
 	if (!walk || !record)
 		return 0;
@@ -108,7 +108,13 @@ __noinline __s64 weigh_doubt(struct walk *walk, struct mm_record *record, __u64 
 	walk->copied += copied_pages(record, walk->is_corrected, walk->owner);
 	walk->soft_doubt += soft_doubt(record, walk->is_corrected) + merged;
 	walk->hard_doubt += hard_doubt(record, walk->is_corrected);
-	return merged;
+	pages = recorded_pages(record) - merged;
+	if (pages > walk->largest)
+		walk->largest = pages;
+	pages = private_pages(record) - merged;
+	if (pages > walk->largest_private)
+		walk->largest_private = pages;
+	return 0;
 }
 
 /* What its user wants of it; while the last defence has raised them all, that is not to be told from it. */
@@ -132,7 +138,7 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 	struct mm_record *record = record_at(index);
 	struct account *account;
 	__u64 mm, ctx_id, owner, signal;
-	__s64 pages, private, rank, merged, kept;
+	__s64 pages, rank, kept;
 	bool is_gone;
 	int adj;
 	__u32 pid;
@@ -166,12 +172,7 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 	pages = recorded_pages(record);
 	walk->living++;
 	walk->private += record->pages[MEMBER_ANON];
-	merged = weigh_doubt(walk, record, mm);
-	if (pages - merged > walk->largest)
-		walk->largest = pages - merged;
-	private = private_pages(record) - merged;
-	if (private > walk->largest_private)
-		walk->largest_private = private;
+	weigh_doubt(walk, record, mm);
 	pages = own_pages(record, pages, walk->is_corrected);
 	kept = walk->counts_files ? kept_files(walk, record->uid) : 0;
 	pages += kept;
