@@ -231,6 +231,16 @@ fn check(name: &str, content: &str) -> (Option<i32>, String) {
 }
 
 #[test]
+fn a_file_that_has_only_temporary_limits_is_one_of_limits() {
+    for table in ["[temporary]\nalice", "temporary.alice"] {
+        let text = format!("{table} = {{ memmory = \"8Q\" }}\n");
+        let (code, said) = check("site.toml", &text);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("temporary.alice"), "{said}");
+    }
+}
+
+#[test]
 fn limits_on_who_runs_the_machine_are_remarked() {
     let limits = "[limits]\nroot = { memory = \"8G\" }\n1 = { memory = \"8G\" }\n2 = { memory = \"none\" }\n";
     let (code, said) = check("limits.toml", limits);

@@ -10,6 +10,9 @@ use crate::{Limit, Limits, Origin};
 /// A login (sshd's half, a shell, the user's systemd) holds about this much.
 const LOGIN: Bytes = Bytes::from_mib(16);
 
+/// A bound below it was meant as something else.
+const LEAST: Bytes = Bytes::from_mib(1);
+
 /// What is wrong with `limits`, or worth knowing about them, on a machine with `ram` bytes of memory;
 /// in the order of their lines.
 ///
@@ -102,6 +105,14 @@ fn check_one(limit: &Limit, ram: Bytes) -> Vec<Finding> {
                  their limits do not fit"
             );
             remarks.push(remark(Wrong::new(message, "give each user half or less")));
+        }
+    }
+    let has_room = bounds.limit().is_none_or(|most| most >= LOGIN);
+    for (name, bound) in [("notice", bounds.notice()), ("barrier", bounds.barrier())] {
+        if let Some(bound) = bound.filter(|it| *it < LEAST && has_room) {
+            let message = format!("the {name} ({bound}) is less than any program needs");
+            let remedy = "a number without a unit is bytes: write \"95%\" for a part of the limit";
+            remarks.push(remark(Wrong::new(message, remedy)));
         }
     }
     let is_root = limit.who == Who::Uid(Uid::new(0)) || limit.who == Who::User("root".to_owned());

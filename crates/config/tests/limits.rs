@@ -232,6 +232,7 @@ eve = { memory = { limit = "10%", notice = "4G" } }
 bob = { memory = "1G" }
 "@lab" = { memory = "0%" }
 "=lab" = { memory = "none" }
+ann = { memory = { limit = "8G", barrier = "95" } }
 "#,
     );
     let findings = check(&limits, Bytes::from_mib(8 << 10));
@@ -247,6 +248,7 @@ bob = { memory = "1G" }
             "/l.toml:7: limits.tim: the limit (1 MiB) is less than a login needs (about 16 MiB); raise it if logins are meant to work",
             "/l.toml:8: limits.eve: the notice (4 GiB) lies above the limit (819 MiB), with 8 GiB of memory; lower it or raise the limit",
             "/l.toml:10: limits.@lab: the limit is 0: every process of each member of lab is killed at once; write \"none\" for no limit",
+            "/l.toml:12: limits.ann: the barrier (95 B) is less than any program needs; a number without a unit is bytes: write \"95%\" for a part of the limit",
         ]
     );
     let errors = findings

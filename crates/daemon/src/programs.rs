@@ -18,6 +18,8 @@ use crate::proc_pace::rest_after;
 
 /// An account is not looked at again before.
 const FRESH: Duration = Duration::from_secs(1);
+/// A look takes no longer, whatever keeps it: bursard's loop waits for it.
+const ROUND: Duration = Duration::from_millis(500);
 /// So many processes of an account are looked at.
 const MOST: usize = 4096;
 /// So many are remembered of all accounts. A kilobyte each at most is 64 MiB.
@@ -134,7 +136,10 @@ impl Programs {
         let theirs = self.listing.owners.iter();
         let theirs = theirs.filter(|(_, uid)| users.contains(uid));
         let pids: Vec<Pid> = theirs.map(|(pid, _)| *pid).take(MOST).collect();
-        let found = self.query.ask_each(pids, look_at);
+        let until = Instant::now() + ROUND;
+        let found = self.query.ask_each(pids, move |proc, pid| {
+            (Instant::now() < until).then(|| look_at(proc, pid))?
+        });
         self.forget(account, found.len());
         let known = self.known.entry(account).or_default();
         known.looked = Some(Instant::now());

@@ -330,9 +330,14 @@ fn is_limits(file: &Path) -> Result<bool, Failure> {
             .chars()
             .filter(|character| !character.is_whitespace())
             .collect();
-        ["[limits]", "[limits.", "limits.", "limits={"]
-            .iter()
-            .any(|start| bare.starts_with(start))
+        ["limits", "temporary"].iter().any(|table| {
+            let of = |text: &str| {
+                text.strip_prefix(table)
+                    .and_then(|it| it.chars().next())
+                    .is_some_and(|it| matches!(it, ']' | '.' | '='))
+            };
+            of(&bare) || bare.strip_prefix('[').is_some_and(of)
+        })
     });
     let is_called = |path: &Path, name| path.file_name().is_some_and(|it| it == name);
     let is_drop_in = file

@@ -162,15 +162,13 @@ impl Proc {
     }
 
     /// The command line, at most a page of it, arguments separated by NULs; empty for a process without memory. The
-    /// process can keep whoever asks waiting, and has written it.
+    /// process can keep whoever asks waiting, and has written it. No more is read: the kernel takes its lock for each page.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn command_line(&self, pid: Pid) -> Result<Option<Vec<u8>>, HostError> {
-        self.parsed(&format!("{pid}/cmdline"), |bytes| {
-            let most = bytes.len().min(4096);
-            Ok(bytes.get(..most).unwrap_or_default().to_vec())
-        })
+        let name = format!("{pid}/cmdline");
+        look_twice(|| read_at_most(self.directory.as_fd(), &self.root, &name, MOST_OF_COMMAND))
     }
 
     /// How the kernel's OOM killer prefers it, −1000 (never) to 1000 (first).
@@ -372,12 +370,24 @@ impl Iterator for Pids {
 /// A file of /proc is never larger, bytes: a status with 65,536 groups has 720 KiB.
 const MAX_FILE: u64 = 2 << 20;
 
+/// Of a command line, bytes: a page.
+const MOST_OF_COMMAND: u64 = 4096;
+
 /// So many threads of a process are asked for its memory: those that have ended and are traced stay among them.
 const THREADS_LOOKED_AT: usize = 64;
 
 /// What the file `name` in `directory`, which is called `path`, says; `None` when it is not there or its process has gone
 /// while we read.
 fn read(directory: BorrowedFd<'_>, path: &Path, name: &str) -> Result<Option<Vec<u8>>, HostError> {
+    read_at_most(directory, path, name, MAX_FILE)
+}
+
+fn read_at_most(
+    directory: BorrowedFd<'_>,
+    path: &Path,
+    name: &str,
+    most: u64,
+) -> Result<Option<Vec<u8>>, HostError> {
     let failed = |errno| HostError::new("read", &path.join(name), errno);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
@@ -386,7 +396,7 @@ fn read(directory: BorrowedFd<'_>, path: &Path, name: &str) -> Result<Option<Vec
         Err(errno) => return Err(failed(errno)),
     };
     let mut bytes = Vec::with_capacity(4096);
-    match file.take(MAX_FILE).read_to_end(&mut bytes) {
+    match file.take(most).read_to_end(&mut bytes) {
         Ok(_) => Ok(Some(bytes)),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::SRCH | Errno::NOENT) => Ok(None),
