@@ -108,12 +108,15 @@ fn check_one(limit: &Limit, ram: Bytes) -> Vec<Finding> {
         }
     }
     let has_room = bounds.limit().is_none_or(|most| most >= LOGIN);
-    for (name, bound) in [("notice", bounds.notice()), ("barrier", bounds.barrier())] {
-        if let Some(bound) = bound.filter(|it| *it < LEAST && has_room) {
-            let message = format!("the {name} ({bound}) is less than any program needs");
-            let remedy = "a number without a unit is bytes: write \"95%\" for a part of the limit";
-            remarks.push(remark(Wrong::new(message, remedy)));
-        }
+    // A notice that is not written is no higher than the barrier.
+    let bounds_below = [("barrier", bounds.barrier()), ("notice", bounds.notice())];
+    let least = bounds_below
+        .into_iter()
+        .find_map(|(name, bound)| Some((name, bound.filter(|it| *it < LEAST && has_room)?)));
+    if let Some((name, bound)) = least {
+        let message = format!("the {name} ({bound}) is less than any program needs");
+        let remedy = "a number without a unit is bytes: write \"95%\" for a part of the limit";
+        remarks.push(remark(Wrong::new(message, remedy)));
     }
     let is_root = limit.who == Who::Uid(Uid::new(0)) || limit.who == Who::User("root".to_owned());
     let has_rows = limit.rows.values().any(|it| !it.is_unlimited());

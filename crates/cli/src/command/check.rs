@@ -331,12 +331,12 @@ fn is_limits(file: &Path) -> Result<bool, Failure> {
             .filter(|character| !character.is_whitespace())
             .collect();
         ["limits", "temporary"].iter().any(|table| {
-            let of = |text: &str| {
-                text.strip_prefix(table)
-                    .and_then(|it| it.chars().next())
-                    .is_some_and(|it| matches!(it, ']' | '.' | '='))
+            let after = |text: &str, rest: &[&str]| {
+                let found = text.strip_prefix(table);
+                found.is_some_and(|it| rest.iter().any(|start| it.starts_with(start)))
             };
-            of(&bare) || bare.strip_prefix('[').is_some_and(of)
+            let header = bare.strip_prefix('[');
+            after(&bare, &[".", "={"]) || header.is_some_and(|it| after(it, &["]", "."]))
         })
     });
     let is_called = |path: &Path, name| path.file_name().is_some_and(|it| it == name);
