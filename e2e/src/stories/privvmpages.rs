@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The row privvmpages: what an account has asked for, touched or not, has a bound of its own (S5 3.1).
 
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
 use anyhow::{Context, Result, ensure};
 use bursar_model::{EventKind, How, Resource};
 
 use super::ALICE;
 use super::beancounters::row;
 use super::gate::{answers, expect, expect_empty, start};
+use super::growers::grower;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -171,10 +175,32 @@ fn images(binaries: &Binaries) -> Result<()> {
         expect(&granted, &["image=100M: status 0"])?;
         expect_empty(&world)?;
     }
+    small_image(binaries)?;
     // What is resident does not grow by it.
     let world = start(binaries, "images-resident", "")?;
     set(&world, &["64M"])?;
     let granted = answers(binaries, ALICE, "image=100M")?;
     expect(&granted, &["image=100M: status 0"])?;
+    expect_empty(&world)
+}
+
+/// At the barrier a small program still begins, whatever bound memory has beside it.
+fn small_image(binaries: &Binaries) -> Result<()> {
+    let world = start(binaries, "images-small", "")?;
+    set(&world, &["256M", "privvmpages=64M"])?;
+    let steps = format!("map=60M|{}wait", "map=64K|".repeat(80));
+    let mut large = grower(binaries, ALICE, &steps)
+        .stdin(Stdio::piped())
+        .spawn()?;
+    until("the large program to be refused", || {
+        Ok((row(&world, ALICE, Resource::Privvmpages)?.failcnt > 20).then_some(()))
+    })?;
+    let shell = Command::new("sh")
+        .args(["-c", "kill -0 $$"])
+        .uid(ALICE)
+        .status()?;
+    ensure!(shell.success(), "a shell at the barrier: {shell}");
+    drop(large.stdin.take());
+    ensure!(large.wait()?.success(), "the large program");
     expect_empty(&world)
 }

@@ -197,7 +197,7 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	struct grower grower = {};
 	struct mm_record *record;
 	struct account *account;
-	__s64 credit = 0, own, most;
+	__s64 credit = 0, own, most, asked;
 	struct tops tops;
 	bool by_level;
 
@@ -219,7 +219,8 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	tops.level = account->barrier_pages;
 	tops.private = account->private_barrier_pages;
 	own = (__s64)mm->data_vm + (__s64)mm->stack_vm;
-	if (credit == pages && account->limit_pages != NO_BOUND_PAGES) {
+	asked = request == REQUEST_EXEC ? own : pages;	/* an image is there already */
+	if (credit && credit == pages && account->limit_pages != NO_BOUND_PAGES) {
 		tops.level = account->limit_pages;
 	} else if (own + (request == REQUEST_FORK ? 0 : pages) <= by_page_size(SMALL_PAGES)) {
 		tops.level = top_of_beginners(account->limit_pages);
@@ -231,20 +232,17 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 		return false;
 	/* Small ones only: a large one would be killed at the limit instead of being refused. */
 	most = login_reserve_of_memory(account);
-	if (own + pages <= most && take_login_reserve(login_of_me(), pages, most)) {
+	if (own + pages <= most && take_login_reserve(login_of_me(), asked, most)) {
 		tops.level = by_level ? top_of_beginners(account->limit_pages) : NO_BOUND_PAGES;
 		tops.private = top_of_beginners(account->private_barrier_pages);
 		if (fits_within(&grower, pages, credit, &tops, is_private))
 			return false;
 	}
-	is_private = is_private && passes_private(account, pages, &tops);
-	if (request == REQUEST_EXEC)	/* all that the image has */
-		pages = own;
-	if (is_private) {
-		tell_private_refusal(account, grower.slot, pages);
+	if (is_private && passes_private(account, pages, &tops)) {
+		tell_private_refusal(account, grower.slot, asked);
 		return !account->private_observed;
 	}
-	tell_refusal(account, grower.slot, request, pages, level_now(account));
+	tell_refusal(account, grower.slot, request, asked, level_now(account));
 	return !is_observed(account);
 }
 

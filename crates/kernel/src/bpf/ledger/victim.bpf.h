@@ -44,8 +44,8 @@ static __always_inline bool has_grace(struct account *account, const struct walk
 }
 
 /* Of one process so much is there in any case. Of its shared memory it may have mapped more than once what its account
- * maps in all beyond its files, as they were last counted, and what the machine's shared memory has grown by since. Where
- * that is another user's file it is asked about once too often. */
+ * maps in all beyond its files, as they were last counted, and what the machine's shared memory has grown by since. Less
+ * than an eighth of the bound may as well be other users' files, and what CPUs keep back of the machine's count. */
 static __always_inline __s64 mapped_once_at_least(const struct account *account, const struct walk *walk)
 {
 	struct ledger_state *state = ledger_state();
@@ -56,8 +56,8 @@ static __always_inline __s64 mapped_once_at_least(const struct account *account,
 	grown = machine_shmem() - state->files_shmem_pages;
 	if (grown > 0)
 		again -= grown;
-	if (again < 0)
-		again = 0;
+	if (again <= walk->doubt.bound_pages >> PATIENCE_SHIFT)
+		return walk->largest;
 	return walk->largest - again > least ? walk->largest - again : least;
 }
 
@@ -71,9 +71,9 @@ static __always_inline __s64 mapped_once_at_least(const struct account *account,
  * copies among it, and what they have unmapped, which may have been the other user of a page in doubt. When it exceeds
  * a quarter of the limit and what was certainly free of the limit when that was crossed, and so much has really been
  * booked or copied since, the next process that grows is killed: the end of the largest might free nothing. So the
- * account is within a quarter above its limit at all times, however long it waits. Growth without page faults (another process writes into one that is in no survey yet) is
- * bounded by time: where no scan begins in time, one process is killed by the plain sum, and the next one after another
- * question.
+ * account is within a quarter above its limit at all times, however long it waits. Growth without page faults (another
+ * process writes into one that is in no survey yet) is bounded by time: where no scan begins in time, one process is
+ * killed by the plain sum, and the next one after another question.
  */
 __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 {

@@ -13,6 +13,7 @@
 
 #include "loop.bpf.h"
 #include "maps.bpf.h"
+#include "memory_css.bpf.h"
 
 enum {
 	CGROUP_LEVELS = 32,	/* deeper ones are counted */
@@ -45,14 +46,9 @@ static __always_inline __u64 group_of_css(__u64 css)
 /* Where the memory controller is in the unified hierarchy, both are in that one. */
 static __always_inline __u64 group_in(__u64 task, enum exempt_hierarchy hierarchy)
 {
-	__u64 set = (__u64)FAR_READ(task, struct task_struct, cgroups);
-
 	if (hierarchy == HIERARCHY_UNIFIED)
-		return (__u64)FAR_READ(set, struct css_set, dfl_cgrp);
-	if (!bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
-		return 0;
-	set += sizeof(void *) * bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
-	return group_of_css((__u64)FAR_READ(set, struct css_set, subsys[0]));
+		return (__u64)FAR_READ((__u64)FAR_READ(task, struct task_struct, cgroups), struct css_set, dfl_cgrp);
+	return group_of_css(memory_css_of(task));
 }
 
 /* On the way up from a group. */

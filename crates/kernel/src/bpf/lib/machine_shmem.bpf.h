@@ -7,45 +7,41 @@
 #ifndef BURSAR_MACHINE_SHMEM_BPF_H
 #define BURSAR_MACHINE_SHMEM_BPF_H
 
-#include "vmlinux.h"
-#include "probe_read.bpf.h"
+#include "memory_css.bpf.h"
 
 enum { MOST_NODES = 16 };	/* what lies beyond them is not in it: each costs 118 steps of the verifier */
 
-static __always_inline __u64 far_pointer(__u64 at)
+static __always_inline __u64 far_number(__u64 at)
 {
-	__u64 pointer = 0;
+	__u64 number = 0;
 
-	bpf_probe_read_kernel(&pointer, sizeof(pointer), (void *)at);
-	return pointer;
+	bpf_probe_read_kernel(&number, sizeof(number), (void *)at);
+	return number;
 }
 
 /* Any control group of memory knows the machine's nodes. Not every kernel shows where it has their sum. */
-static __always_inline __u64 nodes_of_running(void)
+static __always_inline __u64 nodes_of_machine(void)
 {
-	__u64 set = (__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, cgroups), group;
+	__u64 group = memory_css_of((__u64)bpf_get_current_task());
 
-	if (!bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id) ||
-	    !bpf_core_field_exists(struct mem_cgroup, nodeinfo))
+	if (!group || !bpf_core_field_exists(struct mem_cgroup, nodeinfo))
 		return 0;
-	set += sizeof(void *) * bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
-	group = (__u64)FAR_READ(set, struct css_set, subsys[0]);
-	return group ? group + bpf_core_field_offset(struct mem_cgroup, nodeinfo) : 0;
+	return group + bpf_core_field_offset(struct mem_cgroup, nodeinfo);
 }
 
 static __noinline __s64 machine_shmem(void)
 {
-	__u64 nodes = nodes_of_running(), node;
+	__u64 nodes = nodes_of_machine(), node;
 	__s64 pages = 0;
 	int i;
 
 	for (i = 0; nodes && i < MOST_NODES; i++) {
-		node = far_pointer(nodes + i * sizeof(__u64));
+		node = far_number(nodes + i * sizeof(__u64));
 		if (node)
 			node = (__u64)FAR_READ(node, struct mem_cgroup_per_node, lruvec.pgdat);
 		/* There are fewer places than nodes that there could be. */
 		if (node && FAR_READ(node, struct pglist_data, node_id) == i)
-			pages += (__s64)far_pointer(node + bpf_core_field_offset(struct pglist_data, vm_stat) +
+			pages += (__s64)far_number(node + bpf_core_field_offset(struct pglist_data, vm_stat) +
 						    bpf_core_enum_value(enum node_stat_item, NR_SHMEM) * sizeof(__u64));
 	}
 	return pages > 0 ? pages : 0;
