@@ -138,7 +138,8 @@ impl Programs {
         let pids: Vec<Pid> = theirs.map(|(pid, _)| *pid).take(MOST).collect();
         let until = Instant::now() + ROUND;
         let found = self.query.ask_each(pids, move |proc, pid| {
-            (Instant::now() < until).then(|| look_at(proc, pid))?
+            let has_time = Instant::now() < until;
+            has_time.then(|| look_at(proc, pid)).flatten()
         });
         self.forget(account, found.len());
         let known = self.known.entry(account).or_default();

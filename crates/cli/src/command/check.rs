@@ -330,14 +330,17 @@ fn is_limits(file: &Path) -> Result<bool, Failure> {
             .chars()
             .filter(|character| !character.is_whitespace())
             .collect();
-        ["limits", "temporary"].iter().any(|table| {
-            let after = |text: &str, rest: &[&str]| {
-                let found = text.strip_prefix(table);
-                found.is_some_and(|it| rest.iter().any(|start| it.starts_with(start)))
-            };
-            let header = bare.strip_prefix('[');
-            after(&bare, &[".", "={"]) || header.is_some_and(|it| after(it, &["]", "."]))
-        })
+        let starts = [
+            "[limits]",
+            "[limits.",
+            "limits.",
+            "limits={",
+            "[temporary]",
+            "[temporary.",
+            "temporary.",
+            "temporary={",
+        ];
+        starts.iter().any(|start| bare.starts_with(start))
     });
     let is_called = |path: &Path, name| path.file_name().is_some_and(|it| it == name);
     let is_drop_in = file
