@@ -4,6 +4,7 @@
 mod arrivals;
 mod over_limit;
 mod preview;
+mod subuid_users;
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,6 +29,7 @@ use crate::spared_programs::SparedFiles;
 pub(crate) use arrivals::Arrival;
 use arrivals::Arrivals;
 pub(crate) use over_limit::OverLimit;
+use subuid_users::SubuidUsers;
 
 /// Files named when they are what is over a limit, and how long they are looked for meanwhile.
 const FILES_NAMED: usize = 8;
@@ -42,6 +44,7 @@ pub(crate) struct Accounts {
     proc: Proc,
     query: TimedQuery,
     arrivals: Arrivals,
+    subuid_users: SubuidUsers,
     spared: SparedFiles,
     exempt: Arc<ExemptCgroups>,
     /// The plan is only observed yet.
@@ -65,6 +68,7 @@ impl Accounts {
             proc: Proc::host()?,
             query,
             arrivals: Arrivals::new()?,
+            subuid_users: SubuidUsers::new()?,
             spared: SparedFiles::default(),
             is_put_off: false,
         })
@@ -89,6 +93,11 @@ impl Accounts {
     /// Whether `default` applies to this user.
     pub(crate) fn covers(&self, uid: Uid) -> bool {
         self.coverage.covers(uid)
+    }
+
+    /// All of them.
+    pub(crate) const fn coverage(&self) -> &Coverage {
+        &self.coverage
     }
 
     /// Where ordinary users begin.
@@ -126,6 +135,7 @@ impl Accounts {
         let room = kernel.map_or(usize::MAX, |it| it.room_for_accounts());
         let (part, opened) = self.arrivals.opened_of(plan, room, &self.proc)?;
         self.backend.apply(&part)?;
+        self.subuid_users.look_among(&part.subordinates)?;
         self.arrivals.note_opened(opened)
     }
 
@@ -168,6 +178,17 @@ impl Accounts {
             }
         }
         Ok(arrival)
+    }
+
+    /// Readable when [`Self::have_subuids_users`] has something to do.
+    pub(crate) fn subuid_users(&self) -> BorrowedFd<'_> {
+        self.subuid_users.as_fd()
+    }
+
+    /// Whether somebody who is here turns out to be a user, though another one was given the uid as a subordinate one.
+    pub(crate) fn have_subuids_users(&mut self) -> Result<bool> {
+        let met = self.backend.subuids_met()?;
+        self.subuid_users.look(&met, &mut self.table)
     }
 
     /// Accounts that could not be opened for them are tried again at the next look.
@@ -221,8 +242,8 @@ impl Accounts {
         let users: BTreeSet<Uid> = self.payers.payers_of(account).into_iter().collect();
         let subordinates = &self.table.plan().subordinates;
         let are_theirs = |uid: Uid| {
-            let subuid_owner = subordinates.subuid_owner_of(uid);
-            users.contains(&uid) || subuid_owner.is_some_and(|it| users.contains(&it))
+            let subuid_payer = subordinates.payer_of(uid);
+            users.contains(&uid) || subuid_payer.is_some_and(|it| users.contains(&it))
         };
         let (proc, query) = (&self.proc, &mut self.query);
         MemoryFiles::of(proc, &are_theirs, FILES_NAMED, FILES_PATIENCE, query)

@@ -61,6 +61,9 @@ pub(crate) trait Backend: Holdings {
     /// Processes in these control groups are nobody's from now on.
     fn exempt(&mut self, groups: &[ExemptCgroup]) -> Result<()>;
 
+    /// Subordinate uids that processes have outside of user namespaces: all, or some of many.
+    fn subuids_met(&self) -> Result<BTreeSet<Uid>>;
+
     /// Counts anew, now; what follows from it is for [`Self::drain`].
     fn recount(&mut self) -> Result<()>;
 

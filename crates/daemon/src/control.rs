@@ -24,6 +24,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::clock;
 use bursar_model::{AccountId, Gid, Uid};
+use bursar_policy::Subordinates;
 use bursar_protocol::{Reply, events_socket, root_socket};
 use bursar_watchdog::{TimedQuery, time_waited};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -147,8 +148,9 @@ impl Control {
         }
     }
 
-    /// Hears what clients have sent, lets in whoever is at the listener, and writes where there is room.
-    pub(crate) fn hear(&mut self) {
+    /// Hears what clients have sent, lets in whoever is at the listener, and writes where there is room. Who has a
+    /// subordinate uid counts as the user who has that.
+    pub(crate) fn hear(&mut self, subordinates: &Subordinates) {
         let mut happened = [epoll::Event {
             flags: EventFlags::empty(),
             data: EventData::new_u64(0),
@@ -168,7 +170,7 @@ impl Control {
         }
         self.charge(&heard, began);
         for which in pressed {
-            self.let_in(which);
+            self.let_in(which, subordinates);
         }
     }
 

@@ -67,6 +67,17 @@ impl Daemon {
         }
     }
 
+    /// Somebody may be here who is a user, though another one was given the uid as a subordinate one.
+    pub(crate) fn look_for_subuid_users(&mut self) {
+        match self.accounts.have_subuids_users() {
+            Ok(true) => self.look_up_again("a user has a uid that was given to another one"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!("users are not looked for among subordinate uids: {error:#}")
+            }
+        }
+    }
+
     /// What has changed by itself while no bursard ran, or was told of and waited when it ended.
     pub(crate) fn catch_up(&mut self) {
         if !self.accounts.table.is_as_before() {

@@ -224,10 +224,11 @@ impl LimitTable {
         plan
     }
 
-    /// Who has a limit of his own pays for his files himself, whoever was given his uid.
+    /// Who has a limit of his own, or was ever known by name, pays for himself, whoever was given his uid.
     fn read_subordinates(&mut self, plan: &mut Plan) {
         let planned = plan.accounts.values();
-        let own = planned.flat_map(|it| it.payers.iter().copied()).collect();
+        let with_limit = planned.flat_map(|it| it.payers.iter().copied());
+        let own = with_limit.chain(self.names.users()).collect();
         let (users, next) = (&mut self.users, &mut self.looked_up);
         let meaning = self.subuid.read(users, &self.name_cache, next, &own);
         plan.subordinates = meaning.subordinates;
@@ -302,6 +303,16 @@ impl LimitTable {
         if let Some(uid) = id.uid().filter(|_| !is_named()) {
             self.names.expect(uid);
         }
+    }
+
+    /// Whether a uid is or was a user's will be wanted soon.
+    pub(crate) fn expect_user(&mut self, uid: Uid) {
+        self.names.expect(uid);
+    }
+
+    /// Whether it is or was, as far as that was asked.
+    pub(crate) fn is_user(&mut self, uid: Uid) -> bool {
+        self.names.is_user(uid)
     }
 
     /// From when on what happened to this user's number happened to him; `None`: always.

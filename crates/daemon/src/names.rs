@@ -193,9 +193,20 @@ impl Names {
 
     /// Has it asked for before anybody wants it.
     pub(crate) fn expect(&mut self, uid: Uid) {
-        if !self.known.contains_key(&uid) {
+        if !self.is_fresh(uid) {
             self.ask(uid);
         }
+    }
+
+    /// Whether a uid is a user's, or was, as far as it was asked for.
+    pub(crate) fn is_user(&mut self, uid: Uid) -> bool {
+        self.collect();
+        self.owners.has(uid)
+    }
+
+    /// All of whom that is known.
+    pub(crate) fn users(&self) -> impl Iterator<Item = Uid> {
+        self.owners.uids()
     }
 
     /// The user with a name; for root, who waits for it.

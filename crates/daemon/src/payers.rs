@@ -110,18 +110,17 @@ impl Payers {
     }
 
     /// The account that a user, or who has entered one, pays into and its bounds; `None` when no limit concerns
-    /// it. A user without one pays with whoever has its uid as a subordinate one.
+    /// it. A subordinate uid without a limit of its own pays with whoever has it.
     pub(crate) fn of(&self, payer: impl Into<AccountId>) -> Option<(AccountId, Bounds)> {
         let payer = payer.into();
-        let subuid_owner = || self.own_of(self.subordinates.subuid_owner_of(payer.uid()?)?.into());
-        self.own_of(payer).or_else(subuid_owner)
-    }
-
-    fn own_of(&self, payer: AccountId) -> Option<(AccountId, Bounds)> {
         if let Some(&found) = self.accounts.get(&payer) {
             return Some(found);
         }
         let uid = payer.uid()?;
+        let uid = self.subordinates.payer_of(uid).unwrap_or(uid);
+        if let Some(&found) = self.accounts.get(&uid.into()) {
+            return Some(found);
+        }
         let bounds = self.default.filter(|_| self.coverage.covers(uid))?;
         Some((AccountId::of(uid), bounds))
     }
@@ -135,13 +134,16 @@ impl Payers {
         owner.uid
     }
 
-    /// The same, as a user: whoever has its uid as a subordinate one that no limit concerns.
+    /// The same, as a user: whoever has its uid as a subordinate one without a limit of its own.
     pub(crate) fn user_of(&self, owner: UsernsOwner) -> Uid {
         let payer = self.payer(owner);
-        if self.own_of(payer.into()).is_some() {
-            return payer;
-        }
-        self.subordinates.subuid_owner_of(payer).unwrap_or(payer)
+        self.subuid_payer(payer).unwrap_or(payer)
+    }
+
+    /// Who pays for a subordinate uid; `None`: it is none, or pays for itself.
+    pub(crate) fn subuid_payer(&self, uid: Uid) -> Option<Uid> {
+        let is_named = self.accounts.contains_key(&uid.into());
+        self.subordinates.payer_of(uid).filter(|_| !is_named)
     }
 
     /// The account that stands for a user whether or not any limit concerns him.
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_no_limit_concerns_pays_with_whoever_has_his_uid() {
+    fn a_subordinate_uid_pays_with_whoever_has_it() {
         let bounds = BoundsSpec::of_limit(SizeSpec::Bytes(Bytes::from_mib(1)));
         let subuid_owner = Uid::new(1001);
         let planned = Planned {
@@ -246,6 +248,7 @@ mod tests {
         let given = [
             Subordinate::new(Uid::new(100_000), 10, subuid_owner).unwrap(),
             Subordinate::new(Uid::new(200_000), 10, Uid::new(1002)).unwrap(),
+            Subordinate::new(Uid::new(200_005), 10, Uid::new(1003)).unwrap(),
         ];
         let mut plan = Plan {
             accounts: BTreeMap::from([(AccountId::of(subuid_owner), planned)]),
@@ -271,7 +274,10 @@ mod tests {
         assert_eq!(user_of(&plan, 200_000), 1002);
         assert_eq!(user_of(&plan, 100_010), 100_010);
         plan.default = Some(plan.accounts[&AccountId::of(subuid_owner)].bounds);
-        assert_eq!(user_of(&plan, 100_009), 100_009);
-        assert_eq!(of(&plan, 100_009), Some(100_009));
+        assert_eq!(user_of(&plan, 100_009), 1001);
+        assert_eq!(of(&plan, 100_009), Some(1001));
+        assert_eq!(of(&plan, 100_010), Some(100_010));
+        assert_eq!(of(&plan, 200_000), Some(1002), "by default");
+        assert_eq!(of(&plan, 200_009), Some(200_005), "two have it");
     }
 }

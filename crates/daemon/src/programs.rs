@@ -16,8 +16,6 @@ use bursar_watchdog::{Blocklist, TimedQuery};
 use crate::fact::Considered;
 use crate::proc_pace::rest_after;
 
-/// An account is not looked at again before.
-const FRESH: Duration = Duration::from_secs(1);
 /// A look takes no longer, whatever keeps it: bursard's loop waits for it.
 const ROUND: Duration = Duration::from_millis(500);
 /// So many processes of an account are looked at.
@@ -72,6 +70,8 @@ pub(crate) struct CandidateFacts {
 #[derive(Debug, Default)]
 struct Known {
     looked: Option<Instant>,
+    /// How long it is not looked at again.
+    rest: Duration,
     programs: HashMap<Pid, Program>,
     /// Those that were there at the last look.
     here: Vec<Pid>,
@@ -128,7 +128,7 @@ impl Programs {
 
     /// Looks at the processes of an account's users, unless that was done just now.
     pub(crate) fn look(&mut self, account: AccountId, users: &BTreeSet<Uid>) {
-        let is_fresh = |known: &Known| known.looked.is_some_and(|it| it.elapsed() < FRESH);
+        let is_fresh = |known: &Known| known.looked.is_some_and(|it| it.elapsed() < known.rest);
         if self.known.get(&account).is_some_and(is_fresh) {
             return;
         }
@@ -136,7 +136,8 @@ impl Programs {
         let theirs = self.listing.owners.iter();
         let theirs = theirs.filter(|(_, uid)| users.contains(uid));
         let pids: Vec<Pid> = theirs.map(|(pid, _)| *pid).take(MOST).collect();
-        let until = Instant::now() + ROUND;
+        let began = Instant::now();
+        let until = began + ROUND;
         let found = self.query.ask_each(pids, move |proc, pid| {
             let has_time = Instant::now() < until;
             has_time.then(|| look_at(proc, pid)).flatten()
@@ -144,6 +145,7 @@ impl Programs {
         self.forget(account, found.len());
         let known = self.known.entry(account).or_default();
         known.looked = Some(Instant::now());
+        known.rest = rest_after(began.elapsed());
         known.here.clear();
         for (pid, program) in found {
             // The number may be another user's by now.

@@ -124,6 +124,10 @@ impl Service {
             it.daemon.look_for_arrivals();
             GO_ON
         })?;
+        events.register(accounts.subuid_users(), |it| {
+            it.daemon.look_for_subuid_users();
+            GO_ON
+        })?;
         if let Some(subuid) = accounts.table.subuid().wake() {
             events.register(subuid, |it| {
                 it.daemon.subuid_changed();
@@ -173,7 +177,8 @@ impl Service {
             GO_ON
         })?;
         events.register(self.control.as_fd(), |it| {
-            it.control.hear();
+            let plan = it.daemon.accounts.table.plan();
+            it.control.hear(&plan.subordinates);
             GO_ON
         })?;
         events.register(self.signals.as_fd(), Self::attend_signals)?;

@@ -154,7 +154,7 @@ impl Names {
             .collect();
         let mut names = Self::default();
         let listed = users.each(|user| {
-            if given.has(user.uid) {
+            if given.payer_of(user.uid).is_some() {
                 names.own.insert(user.uid);
             }
             if wanted.contains(user.name.as_str()) {
@@ -236,15 +236,16 @@ impl Names {
             .collect();
         let disputed = said(&disputed).map(|ranges| {
             format!(
-                "uids given to several users: {ranges}; files they own in memory count for nobody"
+                "uids given to several users: {ranges}; processes that have them outside of user namespaces count \
+                 as one user, and files they own in memory for nobody else"
             )
         });
         let left_out = found.left_out();
         let room = KernelHalf::MOST_SUBORDINATES;
         let left_out = (left_out > 0).then(|| {
             format!(
-                "{left_out} ranges of uids are beyond the {room} that there is room for; files they own in \
-                 memory count for nobody"
+                "{left_out} ranges of uids are beyond the {room} that there is room for; each of these uids counts as a \
+                 user of its own where `default` covers it"
             )
         });
         disputed.into_iter().chain(left_out)
@@ -307,8 +308,8 @@ mod tests {
             [
                 "left out, for they are not USER:FIRST:COUNT: lines 3",
                 "names that no user has: nobody-has-it",
-                "uids given to several users: 60610 to 60614 (60511 and 60512); files they own in memory count \
-                 for nobody",
+                "uids given to several users: 60610 to 60614 (60511 and 60512); processes that have them outside of \
+                 user namespaces count as one user, and files they own in memory for nobody else",
             ]
         );
         assert_eq!(subuid_owner(&meaning, 60_609), Some(60_511));

@@ -7,6 +7,7 @@
 //! installed counts as asked.
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::fs;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -84,6 +85,15 @@ fn asked<T>(mut ask: impl FnMut(&mut [c_char]) -> (c_int, Option<T>)) -> Lookup<
             (code, None) => return Lookup::Unavailable(Errno::from_raw_os_error(code)),
         }
     }
+}
+
+/// Whether /etc/passwd has a line of the user with this name; no where it cannot be read.
+pub fn is_in_passwd(name: &str) -> bool {
+    let text = fs::read("/etc/passwd").unwrap_or_default();
+    text.split(|byte| *byte == b'\n').any(|line| {
+        let rest = line.strip_prefix(name.as_bytes());
+        rest.is_some_and(|it| it.starts_with(b":"))
+    })
 }
 
 /// The user with this name.
@@ -317,6 +327,11 @@ mod tests {
             (answer, largest),
             (Lookup::Unavailable(Errno::RANGE), MAX_BUFFER)
         );
+    }
+
+    #[test]
+    fn a_line_of_passwd_begins_with_the_whole_name() {
+        assert!(is_in_passwd("root") && !is_in_passwd("roo") && !is_in_passwd("nobody-has-it"));
     }
 
     #[test]

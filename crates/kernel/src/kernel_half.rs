@@ -2,6 +2,7 @@
 //! The running kernel half as the user half holds it: opened from its pins, started, taken over,
 //! released.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -265,13 +266,23 @@ impl KernelHalf {
         self.run_configure(settings, false)
     }
 
-    /// Says whose subordinate uids are: files that they own count for these users from the next count on.
+    /// Says who pays for subordinate uids: for processes that have one outside of user namespaces, and for files that they
+    /// own from the next count on.
     /// The ranges are sorted and disjoint; beyond [`KernelHalf::MOST_SUBORDINATES`] they are left out.
     ///
     /// # Errors
     /// When a map or a program cannot be used; then those before stand.
     pub fn set_subordinates(&self, ranges: &[UidRange]) -> Result<(), Error> {
         self.subordinates.put_in_force(ranges, &self.read_state()?)
+    }
+
+    /// Subordinate uids that processes had outside of user namespaces: of all with the same low eight bits the last.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn subuids_met(&self) -> Result<BTreeSet<Uid>, Error> {
+        let met = self.read_state()?.subuids_met.into_iter();
+        Ok(met.filter(|&uid| uid != 0).map(Uid::new).collect())
     }
 
     /// Processes of these programs, and of no others, go after others from now on.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whose subordinate uids are: what subuid(5) gives to users, made disjoint. What two users have is nobody's:
+//! Whose subordinate uids are: what subuid(5) gives to users, made disjoint. Files of what two users have are nobody's:
 //! neither can be told from the other, and nobody is to die for another's files.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +53,8 @@ impl Subordinate {
 
 impl Subordinates {
     /// Of what was given, but for what is root's (nobody counts root's files), and for uids that are
-    /// somebody's `own`: those who have them are users themselves. At most `most` ranges, the first.
+    /// somebody's `own`: those who have them are users themselves. At most `most` ranges, the first, and those that several
+    /// have before those of one.
     pub fn new(given: &[Subordinate], own: &BTreeSet<Uid>, most: usize) -> Self {
         let mut found = Self::default();
         // Where a range begins, and after its end.
@@ -85,8 +86,11 @@ impl Subordinates {
                 }
             }
         }
-        found.left_out = found.ranges.len().saturating_sub(most);
-        found.ranges.truncate(most);
+        let room = most.saturating_sub(found.disputed.len());
+        let left_out = |count: usize, room| count.saturating_sub(room);
+        found.left_out = left_out(found.ranges.len(), room) + left_out(found.disputed.len(), most);
+        found.ranges.truncate(room);
+        found.disputed.truncate(most);
         found
     }
 
@@ -151,16 +155,37 @@ impl Subordinates {
         (uid <= range.last).then_some(range.subuid_owner)
     }
 
-    /// Whether it was given to anybody.
-    pub fn has(&self, uid: Uid) -> bool {
-        let after = self.disputed.partition_point(|it| it.first <= uid);
-        let disputed = after
-            .checked_sub(1)
-            .and_then(|index| self.disputed.get(index));
-        disputed.is_some_and(|it| uid <= it.last) || self.subuid_owner_of(uid).is_some()
+    /// Who pays for a process that has it outside of user namespaces: whose it is. Of uids that several have they all pay
+    /// as the first uid, so that none of these users has as many limits as uids. `None`: it is no subordinate uid.
+    pub fn payer_of(&self, uid: Uid) -> Option<Uid> {
+        let disputed = || self.disputed_with(uid).map(|it| it.first);
+        self.subuid_owner_of(uid).or_else(disputed)
     }
 
-    /// Sorted and disjoint.
+    fn disputed_with(&self, uid: Uid) -> Option<&Disputed> {
+        let after = self.disputed.partition_point(|it| it.first <= uid);
+        let found = self.disputed.get(after.checked_sub(1)?)?;
+        (uid <= found.last).then_some(found)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty() && self.disputed.is_empty()
+    }
+
+    /// Who pays for which uids, sorted and disjoint.
+    pub fn paid(&self) -> Vec<Subordinate> {
+        let disputed = self.disputed.iter().map(|it| Subordinate {
+            first: it.first,
+            last: it.last,
+            subuid_owner: it.first,
+        });
+        let mut all: Vec<_> = self.ranges.iter().copied().chain(disputed).collect();
+        all.sort_by_key(|it| it.first);
+        all
+    }
+
+    /// Whose one user's are, sorted and disjoint.
     pub fn ranges(&self) -> &[Subordinate] {
         &self.ranges
     }
@@ -217,7 +242,11 @@ mod tests {
         };
         assert_eq!(found.disputed(), [disputed]);
         assert_eq!(found.subuid_owner_of(Uid::new(145)), None);
-        assert!(found.has(Uid::new(145)) && !found.has(Uid::new(99)));
+        assert_eq!(found.payer_of(Uid::new(145)), Some(Uid::new(140)));
+        assert_eq!(found.payer_of(Uid::new(99)), None);
+        let disputed = given(140, 10, 140);
+        let paid = [given(100, 40, 1001), disputed, given(150, 60, 1002)];
+        assert_eq!(found.paid(), paid);
     }
 
     #[test]
@@ -234,6 +263,10 @@ mod tests {
         let found = Subordinates::new(&all, &none(), 2);
         assert_eq!((found.ranges().len(), found.left_out()), (2, 1));
         assert_eq!(found.subuid_owner_of(Uid::new(30)), None);
+        let disputed = [given(40, 1, 1), given(40, 1, 2)];
+        let found = Subordinates::new(&[&all[..], &disputed].concat(), &none(), 2);
+        assert_eq!((found.paid().len(), found.left_out()), (2, 2));
+        assert_eq!(found.payer_of(Uid::new(40)), Some(Uid::new(40)));
     }
 
     proptest! {
@@ -258,7 +291,10 @@ mod tests {
                 let is_nobodys = own.contains(&uid) || uid.get() == 0;
                 let alone = having.first().filter(|_| having.len() == 1 && !is_nobodys);
                 prop_assert_eq!(found.subuid_owner_of(uid), alone.copied());
-                prop_assert_eq!(found.has(uid), !having.is_empty() && !is_nobodys);
+                prop_assert_eq!(found.payer_of(uid).is_some(), !having.is_empty() && !is_nobodys);
+                let paid = found.paid();
+                let range = paid.iter().find(|it| (it.first..=it.last).contains(&uid));
+                prop_assert_eq!(found.payer_of(uid), range.map(|it| it.subuid_owner));
             }
             let ends: Vec<(Uid, Uid)> = found.ranges().iter().map(|it| (it.first, it.last)).collect();
             prop_assert!(ends.iter().all(|(first, last)| first <= last));

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bursar_model::EventKind;
+use bursar_model::{EventKind, Uid};
 
 use crate::mount_namespace::enter_before_exec;
 use crate::runner::{Place, Story};
@@ -30,6 +30,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_directory_that_knows_nobody_takes_no_limit_away",
         place: Place::Host,
         tell: nobody_known,
+    },
+    Story {
+        name: "who_turns_out_to_be_a_user_is_nobodys_subordinate",
+        place: Place::Host,
+        tell: not_listed,
     },
 ];
 
@@ -65,6 +70,43 @@ impl Etc {
             Ok(rustix::mount::mount_bind(&directory, "/etc")?)
         });
     }
+}
+
+/// As with a directory that does not list its users: the range was read before anybody knew that she is one.
+fn not_listed(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "notlisted", "[accounts]\nuid_min = 60000\n")?;
+    let passwd = "root:x:0:0::/:/bin/sh\nalice:x:60001:60001::/:/bin/sh\n";
+    fs::write(world.directory().join("subuid"), "alice:60500:100\n")?;
+    let etc = Etc::start(&mut world, passwd, "root:x:0:\n")?;
+    world.daemon.limit("default", "100M")?;
+    let mut carol = world.there("uid=60507 hold=20M say=there pause")?;
+    let is_in = |world: &World, uid: u32| -> Result<bool> {
+        let accounts = world.daemon.status()?.accounts;
+        let own = accounts.iter().find(|it| it.uid == Some(Uid::new(uid)));
+        Ok(own.is_some_and(|it| it.processes == 1))
+    };
+    within(
+        SECONDS,
+        "her counting for whoever was given her uid",
+        || Ok(is_in(&world, 60_001)?.then_some(())),
+    )?;
+    etc.replace(
+        "passwd",
+        &format!("{passwd}carol:x:60507:60507::/:/bin/sh\n"),
+    )?;
+    within(SECONDS, "her counting for herself", || {
+        Ok((is_in(&world, 60_507)? && !is_in(&world, 60_001)?).then_some(()))
+    })?;
+    // That she is one is remembered.
+    world.daemon.end(libc::SIGTERM)?;
+    let mut command = world.daemon.command()?;
+    etc.replace("passwd", passwd)?;
+    etc.cover(&mut command);
+    world.daemon.start_as(&mut command)?;
+    within(SECONDS, "her counting for herself", || {
+        Ok((is_in(&world, 60_507)? && !is_in(&world, 60_001)?).then_some(()))
+    })?;
+    carol.finish()
 }
 
 fn members(binaries: &Binaries) -> Result<()> {

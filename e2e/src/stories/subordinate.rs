@@ -37,6 +37,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: taken,
     },
     Story {
+        name: "subordinate_uids_under_default_are_no_more_users",
+        place: Place::Anywhere,
+        tell: under_default,
+    },
+    Story {
         name: "subordinate_uids_files_are_refused_at_the_barrier",
         place: Place::Guest,
         tell: refused,
@@ -186,29 +191,20 @@ fn disputed(binaries: &Binaries) -> Result<()> {
     until("nobody paying", || {
         Ok((unmapped(&world, "60002")? < 20 * MIB).then_some(()))
     })?;
-    // Who is a user himself pays for himself, whoever was given his uid.
+    // Who has a limit of his own pays for himself, whoever was given his uid.
     write_subuid(&world, HIS)?;
     await_unmapped(&world, "60001", 30 * MIB)?;
-    let mut himself = world.there("uid=60507 hold=1M say=there pause")?;
+    world.daemon.limit("60507", "100M")?;
     await_unmapped(&world, "60507", 30 * MIB)?;
     until("60001 paying no more", || {
         Ok((unmapped(&world, "60001")? < 20 * MIB).then_some(()))
     })?;
-    himself.finish()?;
     hog.finish()
 }
 
 /// A set-uid program that somebody in a user namespace of his has given to one of his uids, run outside.
 fn taken(binaries: &Binaries) -> Result<()> {
-    use std::os::unix::fs::{PermissionsExt, chown};
-
-    // Not where the stage is: that may be a file system that lets nobody change his uid.
-    let helper = binaries.path(&format!("bursar-e2e-{}-taken", std::process::id()));
-    let helper = Leftover(helper.display().to_string());
-    fs::copy(binaries.path("hog"), &helper.0).context("copy hog")?;
-    chown(&helper.0, Some(60_507), Some(60_507)).context("give it away")?;
-    fs::set_permissions(&helper.0, fs::Permissions::from_mode(0o4755))
-        .context("make it set-uid")?;
+    let helper = set_uid_hog(binaries, 60_507)?;
     let mut world = World::new(binaries, "subtaken", "")?;
     write_subuid(&world, HIS)?;
     world.daemon.start()?;
@@ -245,28 +241,68 @@ fn taken(binaries: &Binaries) -> Result<()> {
         Ok((held >= 40 * MIB).then_some(()))
     })?;
     again.finish()?;
-    other.finish()?;
-    drop(world);
-    // Whom `default` leaves alone is no user of his own under it either.
-    let exempt = "[accounts]\nuid_min = 60000\nexempt = [\"60500-60599\"]\n";
-    let mut world = World::new(binaries, "subexempt", exempt)?;
+    other.finish()
+}
+
+/// A program that becomes the user who owns it, for good, whoever starts it.
+fn set_uid_hog(binaries: &Binaries, uid: u32) -> Result<Leftover> {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    // Not where the stage is: that may be a file system that lets nobody change his uid.
+    let name = format!("bursar-e2e-{}-{uid}", std::process::id());
+    let helper = Leftover(binaries.path(&name).display().to_string());
+    fs::copy(binaries.path("hog"), &helper.0).context("copy hog")?;
+    chown(&helper.0, Some(uid), Some(uid)).context("give it away")?;
+    fs::set_permissions(&helper.0, fs::Permissions::from_mode(0o4755))
+        .context("make it set-uid")?;
+    Ok(helper)
+}
+
+/// Processes in an account; none where there is no account.
+fn processes(world: &World, who: &str) -> Result<u32> {
+    Ok(world.daemon.account(who)?.map_or(0, |it| it.processes))
+}
+
+fn under_default(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "subdefault", "[accounts]\nuid_min = 60000\n")?;
     write_subuid(&world, HIS)?;
     world.daemon.start()?;
     world.daemon.limit("default", "100M")?;
-    let mut taken = world.there(&format!(
-        "uid=60001 run={} effective hold=40M say=there wait hold=100M pause",
-        helper.0
-    ))?;
-    until("it being counted for whoever has its uid", || {
-        let account = world.daemon.account("60001")?;
-        Ok(account.filter(|it| it.processes == 1).map(drop))
+    let helpers = [60_507, 60_508].map(|uid| set_uid_hog(binaries, uid));
+    let mut hogs = Vec::new();
+    for helper in &helpers {
+        let helper = helper
+            .as_ref()
+            .map_err(|error| anyhow::anyhow!("{error:#}"))?;
+        let script = format!(
+            "uid=60001 run={} effective hold=40M say=there pause",
+            helper.0
+        );
+        hogs.push(world.there(&script)?);
+    }
+    let pay_as = |who: &str| {
+        until("both paying with whoever has their uids", || {
+            Ok((processes(&world, who)? == 2).then_some(()))
+        })?;
+        for other in ["60001", "60002", "60500", "60507", "60508"] {
+            let others = processes(&world, other)?;
+            ensure!(other == who || others == 0, "{other} has {others}");
+        }
+        Ok(())
+    };
+    pay_as("60001")?;
+    // Whose they are nobody knows, but it is one user.
+    write_subuid(&world, "60001:60500:100\n60002:60500:100\n")?;
+    pay_as("60500")?;
+    write_subuid(&world, HIS)?;
+    pay_as("60001")?;
+    let _own = world.hog("uid=60001 hold=40M pause")?;
+    let kill = until("one of the three being killed", || {
+        let told = world.daemon.events_of(EventKind::Kill)?;
+        Ok(told.into_iter().next())
     })?;
-    ensure!(
-        world.daemon.account("60507")?.is_none(),
-        "he has an account"
-    );
-    taken.go_on()?;
-    taken.expect_killed()
+    ensure!(is_his(&world, &kill)?, "{kill:?}");
+    Ok(())
 }
 
 fn refused(binaries: &Binaries) -> Result<()> {

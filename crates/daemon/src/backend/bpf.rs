@@ -304,6 +304,10 @@ impl Backend for BpfBackend {
         Ok(())
     }
 
+    fn subuids_met(&self) -> Result<BTreeSet<Uid>> {
+        Ok(self.kernel.half.subuids_met()?)
+    }
+
     fn recount(&mut self) -> Result<()> {
         self.kernel.half.resum_now()?;
         Ok(())

@@ -98,6 +98,10 @@ impl Backend for PollBackend {
         self.scan.kill_failed(victim);
     }
 
+    fn subuids_met(&self) -> Result<BTreeSet<Uid>> {
+        Ok(self.scan.subuids_met())
+    }
+
     fn recount(&mut self) -> Result<()> {
         Ok(())
     }

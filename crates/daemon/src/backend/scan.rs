@@ -10,7 +10,7 @@ mod condemned;
 mod hold;
 mod measure;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -30,6 +30,8 @@ use crate::spared_programs::SparedFiles;
 
 /// As many as the kernel half keeps (abi.h CANDIDATES).
 const CANDIDATES: usize = 8;
+/// As many as the kernel half keeps (abi.h SUBUIDS_MET).
+const MOST_SUBUIDS_MET: usize = 256;
 /// An account over its limit with nobody to kill is looked at again after this.
 const NO_VICTIM_PAUSE_NS: u64 = 1_000_000_000;
 /// One in which a kill has failed is, too.
@@ -93,6 +95,7 @@ pub(super) struct Scan {
     passed_over: HashMap<Pid, Condemned>,
     /// Why somebody who was chosen in the last scan could not be held, and so not killed.
     unheld: Option<String>,
+    subuids_met: BTreeSet<Uid>,
     counts_files: bool,
     trigger: Trigger,
     scans: u64,
@@ -122,6 +125,7 @@ impl Scan {
             condemned: HashMap::new(),
             passed_over: HashMap::new(),
             unheld: None,
+            subuids_met: BTreeSet::new(),
             counts_files,
             trigger,
             scans: 0,
@@ -138,7 +142,7 @@ impl Scan {
             .iter()
             .map(|(&id, it)| (id, it.bounds))
             .collect();
-        let covered = |id: &AccountId| id.uid().is_some_and(|uid| self.payers.of(uid).is_some());
+        let covered = |&id: &AccountId| self.payers.of(id).is_some_and(|(paid, _)| paid == id);
         self.accounts
             .retain(|id, _| plan.accounts.contains_key(id) || covered(id));
         for (id, account) in &mut self.accounts {
@@ -165,6 +169,10 @@ impl Scan {
         self.spared.replace(programs);
     }
 
+    pub(super) fn subuids_met(&self) -> BTreeSet<Uid> {
+        self.subuids_met.clone()
+    }
+
     pub(super) fn bounds_of(&self, id: AccountId) -> Bounds {
         self.accounts
             .get(&id)
@@ -188,6 +196,9 @@ impl Scan {
         let (holder, uid) = (status.tid, status.uid);
         let owner = owner_of(namespaces, &self.proc, holder, uid, &mut self.query)?;
         let payer = self.payers.payer(owner);
+        if self.payers.subuid_payer(payer).is_some() && self.subuids_met.len() < MOST_SUBUIDS_MET {
+            self.subuids_met.insert(payer);
+        }
         Some((self.payers.of(payer)?.0, payer))
     }
 
@@ -208,6 +219,7 @@ impl Scan {
             .retain(|_, it| it.is_there() && !it.has_lapsed(began));
         let mut by_account: BTreeMap<AccountId, Vec<Seen>> = BTreeMap::new();
         let mut processes = 0;
+        self.subuids_met.clear();
         let mut namespaces = self.namespaces()?;
         for pid in self.pids()? {
             if let Some((id, seen)) = self.look_at(pid, &mut namespaces) {

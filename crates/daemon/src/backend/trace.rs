@@ -347,6 +347,10 @@ impl Backend for TraceBackend {
         self.scan.kill_failed(victim);
     }
 
+    fn subuids_met(&self) -> Result<BTreeSet<Uid>> {
+        Ok(self.scan.subuids_met())
+    }
+
     fn recount(&mut self) -> Result<()> {
         self.must_scan = true;
         Ok(())

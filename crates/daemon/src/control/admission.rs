@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use bursar_policy::Subordinates;
 use bursar_protocol::{ErrorKind, Refusal, Reply};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
@@ -24,7 +25,7 @@ const FAILED: Duration = Duration::from_millis(100);
 
 impl Control {
     /// Lets in who waits at the listener; never all of them, for they may come as fast as they are let in.
-    pub(super) fn let_in(&mut self, which: usize) {
+    pub(super) fn let_in(&mut self, which: usize, subordinates: &Subordinates) {
         let socket = self.listeners.get(which).map(Listener::socket);
         if socket.is_some_and(|it| self.closer.is_full(it)) && which != OF_ROOT {
             self.pause(which, FAILED);
@@ -34,7 +35,8 @@ impl Control {
         let mut counted_users = Vec::new();
         let mut unwelcome = 0_usize;
         for _ in 0..AT_ONCE {
-            match self.listeners.get_mut(which).map(Listener::next) {
+            let listener = self.listeners.get_mut(which);
+            match listener.map(|it| it.next(subordinates)) {
                 Some(Ok(Some(accepted))) => {
                     counted_users.push(accepted.counts_as);
                     let is_spent = self.scheduler.is_spent(accepted.counts_as, moment());

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::{Peer, PeerOwner, Proc, Unresponsive, UserNamespaces, refuse_passed};
 use bursar_model::{Gid, Pid, Uid};
+use bursar_policy::Subordinates;
 use bursar_watchdog::TimedQuery;
 
 use super::bounds::CountedAs;
@@ -31,7 +32,8 @@ pub(super) struct Accepted {
     pub(super) pid: Pid,
     /// Who answers for the user namespace that he is in, as in the ledger; else himself.
     pub(super) payer: Uid,
-    /// Whose quota the connection counts against: the owner of its user namespace, which may hold 65,536 uids, or
+    /// Whose quota the connection counts against: the owner of its user namespace, which may hold 65,536 uids, or of a
+    /// subordinate uid that it has outside of one; or
     /// [`UNKNOWN_USER`] where the process did not answer in time.
     pub(super) counts_as: Uid,
     pub(super) socket: Socket,
@@ -89,7 +91,7 @@ impl Listener {
     }
 
     /// Who is next; `None`: nobody waits.
-    pub(super) fn next(&mut self) -> io::Result<Option<Accepted>> {
+    pub(super) fn next(&mut self, subordinates: &Subordinates) -> io::Result<Option<Accepted>> {
         let stream = match self.listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -109,7 +111,11 @@ impl Listener {
             },
             counts_as: match owner {
                 Ok(PeerOwner::User(owner)) => owner,
-                Ok(PeerOwner::Nobody) => peer.uid(),
+                // One can be taken for good, by a set-uid program made in a user namespace.
+                Ok(PeerOwner::Nobody) => {
+                    let payer = subordinates.payer_of(peer.uid());
+                    payer.unwrap_or(peer.uid())
+                }
                 // Gone: a child of each of somebody's subordinate uids may have connected, and ended.
                 Ok(PeerOwner::Gone) | Err(Unresponsive) => UNKNOWN_USER,
             },

@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use bursar_host::clock;
+use bursar_host::{clock, is_in_passwd};
 use bursar_model::Uid;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,10 @@ const MOST_FORMER: usize = 8;
 /// as all of them. What was not written down when bursard is killed is found again by the first look after that.
 const STORED_EVERY: Duration = Duration::from_secs(1);
 
+/// Who is back under the same name within so long is who he was: a directory that is down may say that it has no such user
+/// (`name_cache.rs`). Not where /etc/passwd had the user: what is no longer written there is gone.
+const LONGEST_ABSENCE: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// What comes of it when they cannot be written down.
 const NOT_KEPT: &str = "after a restart somebody may see an earlier user's history";
 
@@ -38,11 +42,25 @@ struct Owner {
     /// Names that the number had before, the last one last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     former: Vec<String>,
+    /// Since when nobody has it.
+    #[serde(default)]
+    absent: Option<String>,
+    /// /etc/passwd had whoever had it last.
+    #[serde(default)]
+    is_listed: bool,
 }
 
 impl Owner {
     fn names(&self) -> impl Iterator<Item = &String> {
         self.name.iter().chain(&self.former)
+    }
+
+    /// Whether who has this name now had the number already.
+    fn is_back(&self, name: &str, at: SystemTime) -> bool {
+        let absent = self.absent.as_deref().filter(|_| !self.is_listed);
+        let absent = absent.and_then(|it| clock::parse_since(it, at).ok());
+        let is_short = |since| at.duration_since(since).unwrap_or_default() < LONGEST_ABSENCE;
+        self.former.last().is_some_and(|it| it == name) && absent.is_some_and(is_short)
     }
 
     fn rename(&mut self, name: Option<&str>) {
@@ -108,15 +126,27 @@ impl Owners {
 
     /// A number has this name, or nobody has it, as of a moment.
     pub(super) fn note(&mut self, uid: Uid, name: Option<&str>, at: SystemTime) {
+        self.note_with(uid, name, at, is_in_passwd);
+    }
+
+    fn note_with(
+        &mut self,
+        uid: Uid,
+        name: Option<&str>,
+        at: SystemTime,
+        is_in_passwd: impl Fn(&str) -> bool,
+    ) {
         let key = uid.get().to_string();
         let has_room = self.by_uid.len() < MOST;
         let is_change = match self.by_uid.get_mut(&key) {
             Some(owner) if owner.name.as_deref() == name => false,
             Some(owner) => {
                 // Who has gone has what was his until somebody else comes.
-                if name.is_some() {
+                if let Some(name) = name.filter(|it| !owner.is_back(it, at)) {
                     owner.since = Some(clock::rfc3339(at));
+                    owner.is_listed = is_in_passwd(name);
                 }
+                owner.absent = name.is_none().then(|| clock::rfc3339(at));
                 owner.rename(name);
                 true
             }
@@ -127,6 +157,8 @@ impl Owners {
                         name: Some(name.to_owned()),
                         since: (self.is_lost || is_anothers).then(|| clock::rfc3339(at)),
                         former: Vec::new(),
+                        absent: None,
+                        is_listed: is_in_passwd(name),
                     };
                     self.by_uid.insert(key, owner);
                     true
@@ -154,6 +186,11 @@ impl Owners {
         let own = self.by_uid.get(&uid.get().to_string());
         let is_own = own.is_some_and(|it| it.names().any(|own| own == name));
         self.names.contains(name) && !is_own
+    }
+
+    /// Whether anybody has, or had, this number.
+    pub(super) fn has(&self, uid: Uid) -> bool {
+        self.by_uid.contains_key(&uid.get().to_string())
     }
 
     pub(super) fn uids(&self) -> impl Iterator<Item = Uid> {
@@ -259,14 +296,32 @@ mod tests {
         assert_eq!(Owners::load(file).by_uid.len(), 4000);
     }
 
-    #[test]
-    fn the_same_name_after_nobody_is_somebody_else() {
+    /// Since when the number is bob's, who was away from the second second to another one.
+    fn since_bob_was_back(is_listed: bool, name: &str, back: u64) -> Option<String> {
         let mut owners = Owners::default();
-        owners.note(UID, Some("bob"), at(1));
+        owners.note_with(UID, Some("bob"), at(1), |_| is_listed);
         owners.note(UID, None, at(2));
         assert_eq!(owners.since(UID), None);
-        owners.note(UID, Some("bob"), at(3));
-        assert_eq!(owners.since(UID), Some(clock::rfc3339(at(3)).as_str()));
+        owners.note_with(UID, Some(name), at(back), |_| is_listed);
+        owners.note_with(UID, Some(name), at(back + 1), |_| is_listed);
+        owners.since(UID).map(str::to_owned)
+    }
+
+    #[test]
+    fn the_same_name_after_a_line_of_passwd_was_gone_is_somebody_else() {
+        let since = Some(clock::rfc3339(at(3)));
+        assert_eq!(since_bob_was_back(true, "bob", 3), since);
+    }
+
+    #[test]
+    fn the_same_name_is_the_same_user_after_a_directory_was_down_for_less_than_a_week() {
+        let week = LONGEST_ABSENCE.as_secs();
+        assert_eq!(since_bob_was_back(false, "bob", 3), None);
+        assert_eq!(since_bob_was_back(false, "bob", week), None);
+        let since = Some(clock::rfc3339(at(week + 3)));
+        assert_eq!(since_bob_was_back(false, "bob", week + 3), since);
+        let since = Some(clock::rfc3339(at(3)));
+        assert_eq!(since_bob_was_back(false, "ben", 3), since);
     }
 
     #[test]

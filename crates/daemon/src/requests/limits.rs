@@ -76,6 +76,12 @@ pub(super) fn show(accounts: &mut Accounts, uid: Uid, who: Option<&Who>) -> Answ
 fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>) -> LimitEntry {
     let remarks = &accounts.table.plan().remarks;
     let remark = remarks.iter().find(|(it, _)| *it == limit.who);
+    let coverage = (limit.who == Who::Default).then(|| {
+        format!(
+            "it covers {} (accounts.uid_min and accounts.exempt in bursar.toml)",
+            accounts.coverage()
+        )
+    });
     let overridden = accounts.table.limits().overridden(&limit.who);
     let lasting = accounts.table.limits().lasting(&limit.who);
     let origin = |path: &Path, line| EntryOrigin {
@@ -92,7 +98,7 @@ fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>) -> LimitEntry
         then: limit.until.and(lasting).map(|it| Box::new(it.spec())),
         until: limit.until,
         accounts: names,
-        remark: remark.map(|(_, text)| text.clone()),
+        remark: remark.map(|(_, text)| text.clone()).or(coverage),
         origin: Some(origin(&limit.path, limit.line)),
         overrides: overridden
             .iter()

@@ -130,7 +130,14 @@ pub(super) fn accounts_meant(
         Who::Group(_) | Who::Shared(_) => None,
     };
     found.ok_or_else(|| {
-        let message = format!("no limit concerns {who}; set one with: bursar limit set {who} SIZE");
+        let left_out = match (who, accounts.table.plan().default) {
+            (Who::User(_) | Who::Uid(_), Some(_)) => {
+                format!(": default covers {} only", accounts.coverage())
+            }
+            _ => String::new(),
+        };
+        let message =
+            format!("no limit concerns {who}{left_out}; set one with: bursar limit set {who} SIZE");
         refusal(ErrorKind::NotFound, message)
     })
 }

@@ -19,6 +19,8 @@ fn is_bounded(account: &AccountReading) -> bool {
 
 impl BpfBackend {
     pub(super) fn put_in_force(&mut self, plan: &Plan) -> Result<()> {
+        // First: a subordinate uid whose account is closed would have another one from `default`.
+        self.hand_out(&plan.subordinates)?;
         let accounts = self.kernel.half.accounts();
         let template = plan
             .default
@@ -29,9 +31,8 @@ impl BpfBackend {
         self.vacant = self.kernel.half.accounts().vacant().collect();
         self.establish(plan)?;
         if let Some(bounds) = &plan.default {
-            self.settle_heirs(bounds, &plan.default_rows)?;
+            self.settle_heirs(plan, bounds)?;
         }
-        self.hand_out(&plan.subordinates)?;
         // Who has left a shared account, or come into one, pays elsewhere from now on.
         self.kernel.half.configure(&self.kernel.settings)?;
         self.inherited.clear();
@@ -50,12 +51,12 @@ impl BpfBackend {
         self.apply_rows(plan)
     }
 
-    /// Says whose files of subordinate uids are.
+    /// Says who pays for subordinate uids.
     fn hand_out(&mut self, subordinates: &Subordinates) -> Result<()> {
         if self.subordinates.as_ref() == Some(subordinates) {
             return Ok(());
         }
-        let ranges = subordinates.ranges().iter().map(|it| UidRange {
+        let ranges = subordinates.paid().into_iter().map(|it| UidRange {
             first: it.first,
             last: it.last,
             subuid_owner: it.subuid_owner,
@@ -93,7 +94,7 @@ impl BpfBackend {
                 continue;
             }
             match &plan.default {
-                Some(bounds) if self.is_ordinary(account.id) => {
+                Some(bounds) if self.has_account_by_default(plan, account.id) => {
                     self.cover(account.id, bounds, &plan.default_rows)?;
                 }
                 _ => {
@@ -145,12 +146,14 @@ impl BpfBackend {
     }
 
     /// Histories of users that only `default` covers live on in accounts of their own.
-    fn settle_heirs(&mut self, bounds: &Bounds, rows: &Rows) -> Result<()> {
+    fn settle_heirs(&mut self, plan: &Plan, bounds: &Bounds) -> Result<()> {
         let heirs = self.inherited.keys().copied();
-        let ordinary: Vec<_> = heirs.filter(|&id| self.is_ordinary(id)).collect();
-        ordinary
+        let heirs: Vec<_> = heirs
+            .filter(|&id| self.has_account_by_default(plan, id))
+            .collect();
+        heirs
             .into_iter()
-            .try_for_each(|id| self.cover(id, bounds, rows))
+            .try_for_each(|id| self.cover(id, bounds, &plan.default_rows))
     }
 
     /// Gives a user whom `default` covers an account of his own.
@@ -179,8 +182,12 @@ impl BpfBackend {
         }
     }
 
-    fn is_ordinary(&self, id: AccountId) -> bool {
-        id.uid().is_some_and(|uid| self.coverage.covers(uid))
+    /// The kernel half opens those by the same rule.
+    fn has_account_by_default(&self, plan: &Plan, id: AccountId) -> bool {
+        id.uid().is_some_and(|uid| {
+            let payer = plan.subordinates.payer_of(uid).unwrap_or(uid);
+            payer == uid && self.coverage.covers(uid)
+        })
     }
 
     /// What the gate measures of an account; the kernel half opens those of `default` by the same rule.

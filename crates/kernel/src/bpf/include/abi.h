@@ -27,6 +27,7 @@ enum abi_constant {
 	RESUM_INTERVAL_MS = 200, /* S1 3.3 */
 	SHARERS = 4096,		/* processes of one account that a survey looks at */
 	SURVEYS = 8,		/* that can be under way at once, of different accounts */
+	SUBUIDS_MET = 256,	/* subordinate uids remembered, of processes outside of user namespaces */
 	SUBORDINATES = 8192,	/* ranges of subordinate uids; a power of two, see owner_of_subuid() */
 };
 
@@ -475,6 +476,8 @@ struct ledger_state {
 	__u64 events_tries;	/* how often it ended while it recorded the first of those that are not */
 	__u64 events_unrecorded; /* gone with one that was killed; a fact of bad days */
 	__u64 events_lost_told;	/* of events_lost so many are recorded as lost */
+
+	__u32 subuids_met[SUBUIDS_MET]; /* by the low bits: the last one; 0: none */
 };
 
 struct candidate {

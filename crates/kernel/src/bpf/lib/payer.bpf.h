@@ -252,8 +252,17 @@ static __always_inline __u32 open_account_of(__u32 uid)
 	return slot ? *slot : NOBODY;
 }
 
-/* The account of a uid that has none yet: `default` opens one, or it is a subordinate uid and its owner pays. Global as
- * find_userns_owner() is. */
+/* bursard looks whether it is a user all the same, whom only a directory knows. */
+static __always_inline void note_subuid(struct ledger_state *state, __u32 uid)
+{
+	volatile __u32 *noted = &state->subuids_met[uid % SUBUIDS_MET];
+
+	if (*noted != uid)
+		*noted = uid;
+}
+
+/* The account of a uid that has none yet. A subordinate uid's owner pays: under `default` a user could have as many
+ * accounts as uids. Else `default` opens one. Global as find_userns_owner() is. */
 __noinline __u32 account_of_stranger(__u32 uid)
 {
 	struct ledger_state *state = ledger_state();
@@ -261,12 +270,10 @@ __noinline __u32 account_of_stranger(__u32 uid)
 
 	if (!state)
 		return NOBODY;
-	slot = open_default_account(state, uid);
-	if (slot != NOBODY)
-		return slot;
 	owner = owner_of_subuid(uid);
 	if (owner == NOBODY)
-		return NOBODY;
+		return open_default_account(state, uid);
+	note_subuid(state, uid);
 	slot = open_account_of(owner);
 	return slot != NOBODY ? slot : open_default_account(state, owner);
 }
