@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
+use crate::Limits;
 use crate::limits::LimitsFile;
 use crate::source::Source;
-use crate::store::write_atomically;
-use crate::{ConfigError, Limits};
 
 /// Its name in the state directory ([`Limits::kept`]).
 pub const LAST_GOOD: &str = "last-good-limits.toml";
@@ -22,20 +21,15 @@ const PATH: &str = "path";
 const TEXT: &str = "text";
 
 impl Limits {
-    /// Writes them to `copy` as well, for [`Limits::kept`]: what the files said when they were read or last
-    /// written. Limits that were never in a file are not kept, unless others were before.
-    ///
-    /// # Errors
-    /// [`ConfigError::Unwritable`].
-    pub fn keep(&self, copy: &Path) -> Result<(), ConfigError> {
+    /// What a copy of them is to say, for [`Limits::kept`]: what the files said when they were read or last written.
+    pub fn copy(&self) -> String {
         match (&self.file.on_disk, self.drop_ins.is_empty()) {
-            (Some(text), true) => write_atomically(copy, text.as_bytes()),
-            (None, true) if !copy.exists() => Ok(()),
-            _ => write_atomically(copy, self.bundle().as_bytes()),
+            (Some(text), true) => text.clone(),
+            _ => self.bundle(),
         }
     }
 
-    /// All files with their paths: what [`Limits::keep`] writes changes exactly when this does.
+    /// All files with their paths: what [`Limits::copy`] returns changes exactly when this does.
     pub fn bundle(&self) -> String {
         let mut files = ArrayOfTables::new();
         for file in std::iter::once(&self.file).chain(self.drop_ins.iter()) {

@@ -180,6 +180,38 @@ impl Accounts {
         Ok(arrival)
     }
 
+    /// The accounts as they would be with other limits. Where these leave less to everybody, users who are here are known
+    /// before: a uid that was given to another one counts for that one until then.
+    pub(crate) fn plan_with(&mut self, limits: &Limits) -> Result<Plan> {
+        let plan = self.table.plan_with(limits);
+        Ok(match self.finds_users(&plan)? {
+            true => self.table.plan_with(limits),
+            false => plan,
+        })
+    }
+
+    /// The same of the limits as they are written.
+    pub(crate) fn read_again(&mut self) -> Result<(Limits, Plan)> {
+        let (limits, plan) = self.table.read_again()?;
+        let plan = match self.finds_users(&plan)? {
+            true => self.table.plan_with(&limits),
+            false => plan,
+        };
+        Ok((limits, plan))
+    }
+
+    fn finds_users(&mut self, new: &Plan) -> Result<bool> {
+        if new.subordinates.is_empty() || !new.lowers_default(&self.in_force()) {
+            return Ok(false);
+        }
+        for uid in present(&self.proc, &mut self.query)? {
+            if self.table.is_in_doubt(uid) {
+                self.table.ask_for_user(uid);
+            }
+        }
+        Ok(!self.table.users_among_subordinates().is_empty())
+    }
+
     /// Readable when [`Self::have_subuids_users`] has something to do.
     pub(crate) fn subuid_users(&self) -> BorrowedFd<'_> {
         self.subuid_users.as_fd()

@@ -290,9 +290,22 @@ impl Daemon {
         done
     }
 
+    /// What was written while no bursard ran, or was refused by the one before, is read as at a reload: who restarts bursard
+    /// may know nothing of it.
+    pub(crate) fn read_written(&mut self) {
+        if !self.accounts.table.take_outdated() {
+            return;
+        }
+        if let Err(error) = self.read_again() {
+            let why = format!("{error:#}");
+            tracing::error!("limits are not in force as they are written: {why}");
+            self.not_in_force = Some(why);
+        }
+    }
+
     fn read_again(&mut self) -> Result<()> {
         self.accounts.forget_absent();
-        let (limits, plan) = self.accounts.table.read_again()?;
+        let (limits, plan) = self.accounts.read_again()?;
         if self.reload == ReloadChoice::Refuse {
             self.refuse_to_kill(&limits, &plan)?;
         }

@@ -70,7 +70,15 @@ impl Daemon {
     /// Somebody may be here who is a user, though another one was given the uid as a subordinate one.
     pub(crate) fn look_for_subuid_users(&mut self) {
         match self.accounts.have_subuids_users() {
-            Ok(true) => self.look_up_again("a user has a uid that was given to another one"),
+            Ok(true) => {
+                let limits = self.accounts.table.limits().as_of(Timestamp::now());
+                let plan = self.accounts.table.plan_with(&limits);
+                self.change_to(
+                    limits,
+                    plan,
+                    "a user has a uid that was given to another one",
+                );
+            }
             Ok(false) => {}
             Err(error) => {
                 tracing::warn!("users are not looked for among subordinate uids: {error:#}")

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use bursar_config::{Before, ConfigError, LAST_GOOD, Limit, Limits};
@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What comes of it when what names stood for cannot be written down.
 const NOT_KEPT: &str = "names may be unknown while the directory is down";
+
+/// What comes of it when the limits in force cannot be.
+const COPY_NOT_KEPT: &str = "a start with a file that is wrong goes by older limits";
 
 /// What entries are understood by.
 #[derive(Debug, Clone, Copy)]
@@ -68,10 +71,12 @@ pub(crate) struct LimitTable {
     /// only tried changes nothing.
     looked_up: NameCache,
     subuid: SubuidFile,
-    /// Where the limits in force are kept, for a start with a file that is wrong.
-    copy: PathBuf,
-    /// What was kept there.
+    /// The limits in force, for a start with a file that is wrong or would kill at once.
+    copy: KeptFile,
+    /// What is kept there.
     kept: Option<String>,
+    /// The files say something else than the limits, which were in force before this start.
+    is_outdated: bool,
     /// What was in force before this start, until somebody asks.
     before: Option<Limits>,
     /// The clock and the directory have not been asked since this start.
@@ -80,7 +85,7 @@ pub(crate) struct LimitTable {
 
 impl LimitTable {
     /// Reads the limits at `path` and its drop-ins. Where they are wrong or gone those hold that were last in force, and
-    /// the reason is returned. No file is no limits, and an error where `are_in_force`: others hold already, and whoever takes a file
+    /// the reason is returned. Where those are in force still they hold in any case ([`Self::take_outdated`]). No file is no limits, and an error where `are_in_force`: others hold already, and whoever takes a file
     /// away has not said that they shall not. What names stood for is kept in `state`.
     ///
     /// Where they are in force what the files say holds as of the moment, and with the names, that limits were last put
@@ -102,8 +107,14 @@ impl LimitTable {
             unknown: are_in_force && kept.is_none(),
             ..kept.as_ref().map(Limits::before).unwrap_or_default()
         };
+        let in_force_still = in_force.as_ref().filter(|_| are_in_force);
+        let mut is_outdated = false;
         let (limits, unread) = match (limits_at(path, before), kept) {
-            (Ok(limits), _) => (limits, None),
+            (Ok(written), _) => {
+                let other = in_force_still.filter(|it| it.bundle() != written.bundle());
+                is_outdated = other.is_some();
+                (other.cloned().unwrap_or(written), None)
+            }
             (Err(error), Some(limits)) => (limits, Some(error)),
             (Err(error), None) => return Err(error),
         };
@@ -128,8 +139,9 @@ impl LimitTable {
             name_cache_file,
             looked_up: NameCache::default(),
             subuid,
-            copy,
+            copy: KeptFile::start("limits-copy", copy, COPY_NOT_KEPT),
             kept: None,
+            is_outdated,
             before: in_force.map(as_before),
             is_as_before: false,
         };
@@ -150,12 +162,13 @@ impl LimitTable {
         if self.kept.as_ref() == Some(&text) {
             return;
         }
-        match self.limits.keep(&self.copy) {
-            Ok(()) => self.kept = Some(text),
-            Err(error) => tracing::warn!(
-                "the limits could not be kept for a start with a file that is wrong: {error}"
-            ),
-        }
+        self.copy.write(self.limits.copy());
+        self.kept = Some(text);
+    }
+
+    /// Whether the files say something else than what was in force before this start and is still. Asked once.
+    pub(crate) const fn take_outdated(&mut self) -> bool {
+        std::mem::replace(&mut self.is_outdated, false)
     }
 
     /// The limits as they are written now, and what they mean; those before stay until they are adopted.
@@ -228,7 +241,8 @@ impl LimitTable {
     fn read_subordinates(&mut self, plan: &mut Plan) {
         let planned = plan.accounts.values();
         let with_limit = planned.flat_map(|it| it.payers.iter().copied());
-        let own = with_limit.chain(self.names.users()).collect();
+        let own = with_limit.collect::<BTreeSet<_>>();
+        let own = own.into_iter().chain(self.names.users()).collect();
         let (users, next) = (&mut self.users, &mut self.looked_up);
         let meaning = self.subuid.read(users, &self.name_cache, next, &own);
         plan.subordinates = meaning.subordinates;
@@ -305,14 +319,27 @@ impl LimitTable {
         }
     }
 
-    /// Whether a uid is or was a user's will be wanted soon.
-    pub(crate) fn expect_user(&mut self, uid: Uid) {
-        self.names.expect(uid);
+    /// Users with a uid that is taken for a subordinate one: their names were not known when that was last read.
+    pub(crate) fn users_among_subordinates(&mut self) -> BTreeSet<Uid> {
+        let subordinates = &self.plan.subordinates;
+        let are_taken = |uid: &Uid| subordinates.payer_of(*uid).is_some();
+        self.names.users().filter(are_taken).collect()
     }
 
-    /// Whether it is or was, as far as that was asked.
-    pub(crate) fn is_user(&mut self, uid: Uid) -> bool {
-        self.names.is_user(uid)
+    /// Whether such a uid is a user's has to be asked yet.
+    pub(crate) fn is_in_doubt(&self, uid: Uid) -> bool {
+        let is_subordinate = self.plan.subordinates.payer_of(uid).is_some();
+        is_subordinate && !self.names.is_user(uid) && !self.names.is_expected(uid)
+    }
+
+    /// Asks whether a uid is a user's; waits for the answer as long as a moment's names are waited for.
+    pub(crate) fn ask_for_user(&mut self, uid: Uid) {
+        self.names.of_user(uid);
+    }
+
+    /// The same, and waits for nothing.
+    pub(crate) fn expect_user(&mut self, uid: Uid) {
+        self.names.expect(uid);
     }
 
     /// From when on what happened to this user's number happened to him; `None`: always.
@@ -641,6 +668,7 @@ mod tests {
         let (mut table, unread) = load().unwrap();
         assert!(unread.is_none() && table.limits().is_empty());
         table.keep();
+        drop(table);
         fs::remove_file(&path).unwrap();
         assert!(
             load().unwrap().1.is_none(),
@@ -681,12 +709,22 @@ mod tests {
             (memory(&table), roots(&table)),
             ("256M".into(), Some(60998))
         );
-        let limits = table.limits().as_of(jiff::Timestamp::now());
-        let plan = table.plan_with(&limits);
-        table.adopt(limits, plan);
+        let now = table.limits().as_of(jiff::Timestamp::now());
+        let plan = table.plan_with(&now);
+        table.adopt(now, plan);
         assert!(!table.is_as_before());
         assert_eq!((memory(&table), roots(&table)), ("64M".into(), Some(0)));
+        // What the files say by now is read as at a reload.
+        table.keep();
         drop(table);
+        let raised = limits.replace("64M", "96M");
+        fs::write(&path, &raised).unwrap();
+        let mut table = load(true);
+        assert!(table.take_outdated() && !table.take_outdated());
+        assert_eq!(memory(&table), "64M");
+        drop(table);
+        fs::write(&path, limits).unwrap();
+        assert!(!load(true).take_outdated());
         fs::write(folder.path().join("names.toml"), names).unwrap();
         let table = load(false);
         assert!(!table.is_as_before());

@@ -25,7 +25,7 @@ pub(crate) use watched::{LastAnswer, Watched};
 const REMEMBERED: usize = 4096;
 /// An answer is good for so long; then it is shown until there is another.
 const FRESH: Duration = Duration::from_secs(600);
-/// A source that did not answer is asked again after this.
+/// A source that did not answer, or that knows nobody, is asked again after this: a directory that is down says either.
 const REST: Duration = Duration::from_secs(60);
 /// The loop waits so long for names never heard of, in all, within [`SPAN`]: most sources are files, or
 /// as fast, and a kill is better told by name.
@@ -198,14 +198,20 @@ impl Names {
         }
     }
 
+    /// Whether there is nothing to ask about who has a uid, or it is asked already.
+    pub(crate) fn is_expected(&self, uid: Uid) -> bool {
+        let known = self.known.get(&uid);
+        known.is_some_and(|it| it.is_asked) || self.is_fresh(uid)
+    }
+
     /// Whether a uid is a user's, or was, as far as it was asked for.
-    pub(crate) fn is_user(&mut self, uid: Uid) -> bool {
-        self.collect();
+    pub(crate) fn is_user(&self, uid: Uid) -> bool {
         self.owners.has(uid)
     }
 
-    /// All of whom that is known.
-    pub(crate) fn users(&self) -> impl Iterator<Item = Uid> {
+    /// All of whom that is known by now.
+    pub(crate) fn users(&mut self) -> impl Iterator<Item = Uid> {
+        self.collect();
         self.owners.uids()
     }
 
@@ -333,7 +339,7 @@ impl Names {
         }
         let (name, good_for) = match lookup {
             Lookup::Found(user) => (Some(Name::Is(user.name)), FRESH),
-            Lookup::Absent => (Some(Name::Nobodys), FRESH),
+            Lookup::Absent => (Some(Name::Nobodys), REST),
             // A name once heard is kept: it is the same account.
             Lookup::Unavailable(_) => (None, REST),
         };
@@ -437,6 +443,8 @@ fn work(
     loop {
         let question = match rounds.wait() {
             None => questions.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            // Before any question: while a directory is slow there is always one.
+            Some(Duration::ZERO) => Err(RecvTimeoutError::Timeout),
             Some(wait) => questions.recv_timeout(wait),
         };
         source.begin();

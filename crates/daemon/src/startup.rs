@@ -147,6 +147,7 @@ fn start(
         daemon.accounts.table.limits().len()
     );
     daemon.responder.note(EventKind::Attached, None, reason);
+    daemon.read_written();
     daemon.catch_up();
     let plan = daemon.accounts.table.plan();
     for (who, text) in &plan.remarks {

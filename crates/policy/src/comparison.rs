@@ -43,20 +43,22 @@ impl Plan {
                 None => old.accounts.get(&id).map(bound),
             };
             let paid = old.accounts.get(&id).map(|it| &it.payers);
-            let is_joined = id.uid().is_none() && paid != Some(&it.payers);
-            (id, before, Some(bound(it)), it.payers.clone(), is_joined)
+            let paying = self.paying(&it.payers, ordinary);
+            let is_joined = match id.uid() {
+                Some(uid) => !paying.is_subset(&old.paying(&BTreeSet::from([uid]), ordinary)),
+                None => paid != Some(&it.payers),
+            };
+            (id, before, Some(bound(it)), paying, is_joined)
         });
         let all = old.payers().into_iter().chain(ordinary.iter().copied());
         let all: BTreeSet<Uid> = all.chain(returning.iter().copied()).collect();
-        let others = all.difference(&payers).map(|&uid| {
+        let others = all.difference(&payers);
+        let others = others.filter(|uid| self.is_own_payer(**uid)).map(|&uid| {
             let (before, then) = (old.bound_of(uid, ordinary), self.bound_of(uid, ordinary));
-            (
-                AccountId::of(uid),
-                before,
-                then,
-                BTreeSet::from([uid]),
-                false,
-            )
+            let own = BTreeSet::from([uid]);
+            let paying = self.paying(&own, ordinary);
+            let is_joined = then.is_some() && !paying.is_subset(&old.paying(&own, ordinary));
+            (AccountId::of(uid), before, then, paying, is_joined)
         });
         let differing = planned
             .chain(others)
@@ -73,7 +75,8 @@ impl Plan {
         let own = self.accounts.get(&AccountId::of(uid));
         let shared = || self.accounts.values().find(|it| it.payers.contains(&uid));
         own.or_else(shared).map(bound).or_else(|| {
-            let bounds = self.default.filter(|_| ordinary.contains(&uid))?;
+            let is_covered = ordinary.contains(&uid) && self.is_own_payer(uid);
+            let bounds = self.default.filter(|_| is_covered)?;
             let who = Who::Default;
             Some(Bound { who, bounds })
         })

@@ -47,6 +47,20 @@ impl Plan {
         gone.copied().collect()
     }
 
+    /// Who pays into the account of `payers`: they, and those of `ordinary` with a subordinate uid of theirs.
+    pub(crate) fn paying(&self, payers: &BTreeSet<Uid>, ordinary: &BTreeSet<Uid>) -> BTreeSet<Uid> {
+        let subuids = ordinary.iter().filter(|uid| {
+            let payer = self.subordinates.payer_of(**uid);
+            payer.is_some_and(|it| payers.contains(&it))
+        });
+        payers.iter().chain(subuids).copied().collect()
+    }
+
+    /// Whether a uid that `default` covers pays for itself.
+    pub(crate) fn is_own_payer(&self, uid: Uid) -> bool {
+        self.subordinates.payer_of(uid).is_none_or(|it| it == uid)
+    }
+
     /// The accounts that this plan makes tighter than `old` did. `ordinary`: whom `default` covers, as far
     /// as they could be concerned. `returning`: whose processes have entered an account that closes.
     pub fn tightened(
@@ -57,20 +71,23 @@ impl Plan {
     ) -> BTreeMap<AccountId, Tightened> {
         let (old_payers, payers) = (old.payers(), self.payers());
         let before = |id: AccountId| match old.accounts.get(&id) {
-            Some(planned) => Some((planned.bounds, planned.payers.clone())),
+            Some(planned) => Some((planned.bounds, old.paying(&planned.payers, ordinary))),
             None => {
-                let uid = id.uid().filter(|uid| !old_payers.contains(uid))?;
+                let had_own = |uid: &Uid| !old_payers.contains(uid) && old.is_own_payer(*uid);
+                let uid = id.uid().filter(had_own)?;
                 let bounds = old.default.filter(|_| ordinary.contains(&uid))?;
-                Some((bounds, BTreeSet::from([uid])))
+                Some((bounds, old.paying(&BTreeSet::from([uid]), ordinary)))
             }
         };
-        let planned = self
-            .accounts
-            .iter()
-            .map(|(&id, it)| (id, it.bounds, it.payers.clone()));
+        let planned = self.accounts.iter();
+        let planned = planned.map(|(&id, it)| (id, it.bounds, self.paying(&it.payers, ordinary)));
         let by_default = self.default.into_iter().flat_map(|bounds| {
             let others = ordinary.difference(&payers);
-            others.map(move |&uid| (AccountId::of(uid), bounds, BTreeSet::from([uid])))
+            let others = others.filter(|uid| self.is_own_payer(**uid));
+            others.map(move |&uid| {
+                let paying = self.paying(&BTreeSet::from([uid]), ordinary);
+                (AccountId::of(uid), bounds, paying)
+            })
         });
         let tighter = planned
             .chain(by_default)
@@ -102,6 +119,7 @@ mod tests {
 
     use super::*;
     use crate::sample::{FILM, plan_of};
+    use crate::{Subordinate, Subordinates};
 
     /// Whose accounts are tighter: their numbers, limits in MiB and payers.
     fn tightened(
@@ -216,6 +234,42 @@ mod tests {
         // to a higher one
         let new = [("default", "50M"), ("1003", "60M")];
         assert_eq!(tightened(&old, &new, &[1003, 1004]), []);
+    }
+
+    /// A plan where 1003 has the uids from 60500 on.
+    fn with_subuids(limits: &[(&str, &str)]) -> Plan {
+        let given = Subordinate::new(Uid::new(60_500), 10, Uid::new(1003));
+        let given: Vec<_> = given.into_iter().collect();
+        Plan {
+            subordinates: Subordinates::new(&given, &BTreeSet::new(), 10),
+            ..plan_of(limits)
+        }
+    }
+
+    #[test]
+    fn subordinate_uids_are_in_the_account_of_whoever_has_them() {
+        let default = [("default", "50M")];
+        let (with, without) = (with_subuids(&default), plan_of(&default));
+        let none = plan_of(&[]);
+        let ordinary = [1003, 60_501].map(Uid::new).into();
+        let found = |old: &Plan, new: &Plan| -> Vec<(u32, Vec<u32>)> {
+            let found = new.tightened(old, &ordinary, &BTreeSet::new()).into_iter();
+            let uids = |it: Tightened| it.payers.into_iter().map(Uid::get).collect();
+            found.map(|(id, it)| (id.number(), uids(it))).collect()
+        };
+        let together = [(1003, vec![1003, 60_501])];
+        assert_eq!(found(&none, &with), together);
+        assert_eq!(found(&without, &with), together);
+        assert_eq!(found(&with, &with), []);
+        // Who turns out to be a user pays for himself.
+        assert_eq!(found(&with, &without), [(60_501, vec![60_501])]);
+        let own = with_subuids(&[("1003", "60M"), ("default", "50M")]);
+        assert_eq!(found(&none, &own), together);
+        let compared = with.compared(&without, &ordinary, &BTreeSet::new());
+        assert_eq!(
+            compared.keys().map(|it| it.number()).collect::<Vec<_>>(),
+            [1003]
+        );
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub struct LimitEntry {
     /// What is wrong with it: a name nobody has, an unreachable directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remark: Option<String>,
+    /// Of `default`, for root: which uids it covers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covers: Option<String>,
     /// Where it stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<EntryOrigin>,

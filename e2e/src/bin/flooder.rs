@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `uid=N` | becomes that user |
 //! | `as=N` | becomes that user and stays able to become another (saved uid 0) |
+//! | `effective=N` | after `as`: stays that user, with the effective uid N, as in a set-uid program of N's |
 //! | `nproc=N` | nothing: lowers RLIMIT_NPROC, as `ulimit -u` does |
 //! | `fork=N` | processes that do nothing |
 //! | `thread=N` | threads that do nothing |
@@ -203,6 +204,18 @@ fn turn_into(uid: u32, keep_root: bool) {
     };
     if !done {
         say(&format!("cannot become {uid}: {}", name(errno())));
+        exit(3);
+    }
+}
+
+fn act_as(uid: u32) {
+    // SAFETY: plain system calls on numbers. Only root may have another effective uid.
+    let done = unsafe {
+        let real = libc::getuid();
+        libc::setresuid(real, 0, 0) == 0 && libc::setresuid(real, uid, uid) == 0
+    };
+    if !done {
+        say(&format!("cannot act as {uid}: {}", name(errno())));
         exit(3);
     }
 }
@@ -524,6 +537,7 @@ fn main() {
                 turn_into(number as u32, false);
             }
             "as" => turn_into(number as u32, true),
+            "effective" => act_as(number as u32),
             "nproc" => set_limit(libc::RLIMIT_NPROC, number),
             "fork" => ask(&step, number, || {
                 idle_child().map(|child| kept.children.push(child))

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bursar_model::{EventKind, Uid};
+use bursar_protocol::Reply;
 
 use crate::mount_namespace::enter_before_exec;
 use crate::runner::{Place, Story};
@@ -78,8 +79,12 @@ fn not_listed(binaries: &Binaries) -> Result<()> {
     let passwd = "root:x:0:0::/:/bin/sh\nalice:x:60001:60001::/:/bin/sh\n";
     fs::write(world.directory().join("subuid"), "alice:60500:100\n")?;
     let etc = Etc::start(&mut world, passwd, "root:x:0:\n")?;
+    let mut alice = world.there("uid=60001 hold=70M say=there pause")?;
+    let mut carol = world.there("uid=60507 hold=40M say=there pause")?;
+    let over = world.daemon.try_limit("default", "100M", false)?;
+    ensure!(matches!(over, Reply::Refused(_)), "{over:?}");
+    alice.finish()?;
     world.daemon.limit("default", "100M")?;
-    let mut carol = world.there("uid=60507 hold=20M say=there pause")?;
     let is_in = |world: &World, uid: u32| -> Result<bool> {
         let accounts = world.daemon.status()?.accounts;
         let own = accounts.iter().find(|it| it.uid == Some(Uid::new(uid)));

@@ -28,6 +28,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: held_at_barrier,
     },
     Story {
+        name: "kernel_memory_is_held_whatever_uid_the_kernel_counts_it_for",
+        place: Place::Guest,
+        tell: other_uids,
+    },
+    Story {
         name: "kernel_memory_refuses_a_network_namespace_before_others_begin_theirs",
         place: Place::Guest,
         tell: refused_at_once,
@@ -242,6 +247,45 @@ fn held_at_barrier(binaries: &Binaries) -> Result<()> {
     // Without a limit nothing is refused, and nothing is left attached.
     limit(&world, &ALICE.to_string(), "kmemsize=unlimited")?;
     until_granted(binaries, most + most / 4)
+}
+
+/// The kernel counts a namespace for the effective uid of who makes it, which a set-uid program has from its owner.
+fn other_uids(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "kmem-uids", "")?;
+    fs::write(
+        world.directory().join("subuid"),
+        format!("{ALICE}:60500:100\n"),
+    )?;
+    world.daemon.start()?;
+    limit(&world, &ALICE.to_string(), "kmemsize=32M")?;
+    let ways = [
+        format!("as={ALICE} effective={BOB} userns"),
+        format!("as={ALICE} effective=60507 userns"),
+        "uid=60507 userns".to_owned(),
+    ];
+    let granted = |steps: &str| -> Result<u64> {
+        let said = answers(binaries, steps)?;
+        got(said.first().context("an answer")?, &["EPERM"])
+    };
+    for way in &ways {
+        ensure!(granted(way)? == 0, "{way}");
+    }
+    let row = row(&world)?;
+    ensure!(row.failcnt >= 3, "{row:?}");
+    for way in [
+        format!("uid={ALICE} userns"),
+        format!("as={ALICE} effective=0 userns"),
+        format!("uid={BOB} userns"),
+    ] {
+        ensure!(granted(&way)? == 1, "{way}");
+    }
+    limit(&world, &ALICE.to_string(), "kmemsize=unlimited")?;
+    for way in &ways {
+        within(LONG, "it being granted", || {
+            Ok((granted(way)? == 1).then_some(()))
+        })?;
+    }
+    Ok(())
 }
 
 /// Many who race at the edge: whoever is refused is refused at the namespace's first socket. At a later one the kernel

@@ -180,6 +180,17 @@ fn reload_refused(binaries: &Binaries) -> Result<()> {
     let limit = world.daemon.memory("60001")?.limit;
     ensure!(limit.map(|it| it.get() >> 20) == Some(100), "{limit:?}");
     hog.expect_alive("one whom a reload would have killed")?;
+    // Nor by a restart, of which whoever has it done (an upgrade) knows nothing.
+    for signal in [libc::SIGTERM, libc::SIGKILL] {
+        world.daemon.end(signal)?;
+        world.daemon.start()?;
+        let limit = world.daemon.memory("60001")?.limit;
+        ensure!(limit.map(|it| it.get() >> 20) == Some(100), "{limit:?}");
+        let remarks = world.daemon.status()?.remarks;
+        let is_said = remarks.iter().any(|it| it.contains("not in force"));
+        ensure!(is_said, "{remarks:?}");
+        hog.expect_alive("one whom a start would have killed")?;
+    }
     // What would kill nobody is put in force, and nothing is left to be said.
     fs::write(&limits, low.replace("50M", "90M"))?;
     world.daemon.signal(libc::SIGHUP)?;

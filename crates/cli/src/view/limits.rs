@@ -183,6 +183,11 @@ fn notes(entry: &LimitEntry, style: &Style) -> Vec<String> {
                 && (*only == entry.who.to_string() || matches!(entry.who, Who::Shared(_))) => {}
         accounts => notes.push(format!("{who} concerns {}", concerned(accounts, style))),
     }
+    let covers = entry.covers.as_ref();
+    notes.extend(covers.map(|it| {
+        let it = style.shown(it);
+        format!("{who} covers {it} (accounts.uid_min and accounts.exempt in bursar.toml)")
+    }));
     let reason = entry.reason.as_ref();
     notes.extend(reason.map(|it| format!("{who}: reason: {}", style.shown(it.as_str()))));
     notes.extend(
@@ -326,6 +331,7 @@ mod tests {
             rows: BTreeMap::new(),
             accounts: accounts.iter().map(|&name| name.to_owned()).collect(),
             remark: remark.map(str::to_owned),
+            covers: None,
             origin: None,
             overrides: Vec::new(),
             reason: None,

@@ -54,14 +54,14 @@ impl Accounts {
         let old = self.in_force();
         let closing = new.closes(&old);
         let mut ordinary = old.payers();
-        if new.lowers_default(&old) {
+        if new.lowers_default(&old) || new.subordinates != old.subordinates {
             ordinary.extend(present(&self.proc, &mut self.query)?);
         }
         let kernel = self.backend.kernel();
         let returning = kernel.map(|it| it.entrants(&closing)).transpose()?;
         let returning = returning.unwrap_or_default();
         ordinary.extend(&returning);
-        ordinary.retain(|&uid| self.coverage.covers(uid));
+        self.retain_ordinary(&mut ordinary, &old, new);
         let tightened = new.tightened(&old, &ordinary, &returning);
         if tightened.is_empty() {
             return Ok(Vec::new());
@@ -97,6 +97,21 @@ impl Accounts {
             .collect();
         over.sort_by_key(|it| std::cmp::Reverse(it.by()));
         Ok(over)
+    }
+
+    /// Those whom `default` covers, and whoever pays for those with subordinate uids.
+    pub(super) fn retain_ordinary(&self, uids: &mut BTreeSet<Uid>, old: &Plan, new: &Plan) {
+        let payers = |plan: &Plan| -> Vec<Uid> {
+            let payers = uids.iter().map(|&uid| plan.subordinates.payer_of(uid));
+            payers.flatten().collect()
+        };
+        let (before, then) = (payers(old), payers(new));
+        uids.extend(before.into_iter().chain(then));
+        let is_subordinate = |uid: Uid| {
+            let payers = [old, new].map(|it| it.subordinates.payer_of(uid));
+            payers.into_iter().flatten().any(|it| it != uid)
+        };
+        uids.retain(|&uid| self.coverage.covers(uid) || is_subordinate(uid));
     }
 
     pub(super) fn name_in(&mut self, new: &Plan, id: AccountId) -> String {

@@ -41,7 +41,7 @@ impl Accounts {
         let mut ordinary: BTreeSet<Uid> = old.payers();
         ordinary.extend(new.payers());
         ordinary.extend(here.iter().chain(&returning));
-        ordinary.retain(|&uid| self.coverage.covers(uid));
+        self.retain_ordinary(&mut ordinary, &old, new);
         let compared = new.compared(&old, &ordinary, &returning);
         let is_here = |it: &Compared| {
             let mut payers = it.payers.iter();

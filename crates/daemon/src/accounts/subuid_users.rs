@@ -25,6 +25,9 @@ pub(super) struct SubuidUsers {
     timer: Timer,
     /// The uid that was asked for last.
     asked: Uid,
+    /// Who was found since the plan in force was made. It is made anew for each of them once; whether that has to wait,
+    /// or is tried again, is for others to say.
+    found: BTreeSet<Uid>,
 }
 
 impl SubuidUsers {
@@ -32,31 +35,32 @@ impl SubuidUsers {
         Ok(Self {
             timer: Timer::polled().context("make a timer")?,
             asked: Uid::new(0),
+            found: BTreeSet::new(),
         })
     }
 
-    /// Looks for users in these from now on.
-    pub(super) fn look_among(&self, subordinates: &Subordinates) -> Result<()> {
+    /// Looks for users in these from now on, which are in force.
+    pub(super) fn look_among(&mut self, subordinates: &Subordinates) -> Result<()> {
         let every = match subordinates.is_empty() {
             true => Duration::ZERO,
             false => EVERY,
         };
+        self.found.clear();
         self.timer.set(every, every).context("set a timer")
     }
 
-    /// Whether one of those who were `met` turns out to be a user.
+    /// Asks for some of those who were `met`. Whether somebody turns out to be a user.
     pub(super) fn look(&mut self, met: &BTreeSet<Uid>, table: &mut LimitTable) -> Result<bool> {
         self.timer.take_expiry().context("read a timer")?;
-        let is_in_doubt = |uid: &&Uid| table.plan().subordinates.payer_of(**uid).is_some();
-        let in_doubt: BTreeSet<Uid> = met.iter().filter(is_in_doubt).copied().collect();
-        if in_doubt.iter().any(|&uid| table.is_user(uid)) {
-            return Ok(true);
-        }
-        for uid in some_after(&in_doubt, self.asked) {
+        let users = table.users_among_subordinates();
+        let is_news = !users.is_subset(&self.found);
+        self.found = users;
+        let in_doubt = met.iter().filter(|uid| table.is_in_doubt(**uid));
+        for uid in some_after(&in_doubt.copied().collect(), self.asked) {
             table.expect_user(uid);
             self.asked = uid;
         }
-        Ok(false)
+        Ok(is_news)
     }
 }
 

@@ -30,10 +30,9 @@ pub(super) struct Accepted {
     pub(super) takes_descriptors: bool,
     pub(super) uid: Uid,
     pub(super) pid: Pid,
-    /// Who answers for the user namespace that he is in, as in the ledger; else himself.
+    /// Who answers for the user namespace that he is in, and for a subordinate uid, as in the ledger; else himself.
     pub(super) payer: Uid,
-    /// Whose quota the connection counts against: the owner of its user namespace, which may hold 65,536 uids, or of a
-    /// subordinate uid that it has outside of one; or
+    /// Whose quota the connection counts against: who pays, for a user namespace may hold 65,536 uids; or
     /// [`UNKNOWN_USER`] where the process did not answer in time.
     pub(super) counts_as: Uid,
     pub(super) socket: Socket,
@@ -100,22 +99,20 @@ impl Listener {
         let peer = Peer::of(&stream)?;
         stream.set_nonblocking(true)?;
         let owner = self.owner_of_peer(&peer);
+        let answers = match owner {
+            Ok(PeerOwner::User(owner)) => owner,
+            Ok(PeerOwner::Nobody | PeerOwner::Gone) | Err(Unresponsive) => peer.uid(),
+        };
+        // One that is subordinate can be taken for good, by a set-uid program made in a user namespace.
+        let payer = subordinates.payer_of(answers).unwrap_or(answers);
         Ok(Some(Accepted {
             stream,
             takes_descriptors: self.takes_descriptors,
             uid: peer.uid(),
             pid: peer.pid(),
-            payer: match owner {
-                Ok(PeerOwner::User(owner)) => owner,
-                Ok(PeerOwner::Nobody | PeerOwner::Gone) | Err(Unresponsive) => peer.uid(),
-            },
+            payer,
             counts_as: match owner {
-                Ok(PeerOwner::User(owner)) => owner,
-                // One can be taken for good, by a set-uid program made in a user namespace.
-                Ok(PeerOwner::Nobody) => {
-                    let payer = subordinates.payer_of(peer.uid());
-                    payer.unwrap_or(peer.uid())
-                }
+                Ok(PeerOwner::User(_) | PeerOwner::Nobody) => payer,
                 // Gone: a child of each of somebody's subordinate uids may have connected, and ended.
                 Ok(PeerOwner::Gone) | Err(Unresponsive) => UNKNOWN_USER,
             },

@@ -67,21 +67,15 @@ pub(super) fn show(accounts: &mut Accounts, uid: Uid, who: Option<&Who>) -> Answ
             }
         };
         let names = ids.into_iter().map(|id| accounts.name_of(id)).collect();
-        entry_of(accounts, limit, names)
+        entry_of(accounts, limit, names, uid.get() == 0)
     });
     Ok(Reply::Limits(entries.collect()))
 }
 
 /// `names`: of the accounts that it concerns.
-fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>) -> LimitEntry {
+fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>, is_root: bool) -> LimitEntry {
     let remarks = &accounts.table.plan().remarks;
     let remark = remarks.iter().find(|(it, _)| *it == limit.who);
-    let coverage = (limit.who == Who::Default).then(|| {
-        format!(
-            "it covers {} (accounts.uid_min and accounts.exempt in bursar.toml)",
-            accounts.coverage()
-        )
-    });
     let overridden = accounts.table.limits().overridden(&limit.who);
     let lasting = accounts.table.limits().lasting(&limit.who);
     let origin = |path: &Path, line| EntryOrigin {
@@ -98,7 +92,8 @@ fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>) -> LimitEntry
         then: limit.until.and(lasting).map(|it| Box::new(it.spec())),
         until: limit.until,
         accounts: names,
-        remark: remark.map(|(_, text)| text.clone()).or(coverage),
+        remark: remark.map(|(_, text)| text.clone()),
+        covers: (is_root && limit.who == Who::Default).then(|| accounts.coverage().to_string()),
         origin: Some(origin(&limit.path, limit.line)),
         overrides: overridden
             .iter()
@@ -115,7 +110,8 @@ pub(super) fn change_limits(
     force: bool,
     words: impl Fn(Bytes) -> (String, &'static str),
 ) -> Result<(), Refusal> {
-    let plan = daemon.accounts.table.plan_with(&limits);
+    let plan = daemon.accounts.plan_with(&limits);
+    let plan = plan.map_err(|error| failed(&error))?;
     if !force {
         unless_root(&daemon.accounts, &plan)?;
         unless_over(&mut daemon.accounts, &plan, words)?;
@@ -327,7 +323,10 @@ fn put_in_force(daemon: &mut Daemon, mut limits: Limits, plan: Plan) -> Result<(
         match (error, &daemon.not_in_force) {
             // Reading it again, as that says, would come to the same.
             (ConfigError::Changed { .. }, Some(why)) => {
-                let message = format!("the limits as they are written could not be read: {why}");
+                let message = format!(
+                    "the limits as they are written are not in force: {why}. Mend {path:?} first: nothing is written \
+                     over changes that were not read"
+                );
                 refusal(refused.kind, message)
             }
             _ => refused,

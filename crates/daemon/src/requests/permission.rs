@@ -131,7 +131,7 @@ pub(super) fn accounts_meant(
     };
     found.ok_or_else(|| {
         let left_out = match (who, accounts.table.plan().default) {
-            (Who::User(_) | Who::Uid(_), Some(_)) => {
+            (Who::User(_) | Who::Uid(_), Some(_)) if requester.uid.get() == 0 => {
                 format!(": default covers {} only", accounts.coverage())
             }
             _ => String::new(),

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use bursar_config::{Limits, check, ended};
+use bursar_config::{Limits, ReloadChoice, check, ended};
 use bursar_protocol::{AccountPreview, LimitsText, Preview, Refusal, Reply};
 
 use super::permission::{Answer, config_refusal, failed, only_root};
@@ -19,22 +19,25 @@ pub(super) fn preview(
     only_root(requester.uid, "see what limits would change")?;
     let in_force = daemon.accounts.table.limits();
     let other = file.filter(|it| !is_read_at_reload(in_force, Path::new(&it.path)));
+    let is_done_anyway = other.is_none() && daemon.reload == ReloadChoice::Force;
     let limits = match other {
         Some(LimitsText { path, text }) => in_force.with_text(&text, Path::new(&path)),
         None => Limits::load_after(in_force.path(), in_force.before()),
     };
     let limits = limits.map_err(|error| config_refusal(&error))?;
     let mut preview = of(daemon, &limits)?;
-    preview.refused = preview
-        .accounts
-        .iter()
-        .any(|it| it.kills() && !is_forced(it, &limits));
+    preview.refused = !is_done_anyway
+        && preview
+            .accounts
+            .iter()
+            .any(|it| it.kills() && !is_forced(it, &limits));
     Ok(Reply::Preview(Box::new(preview)))
 }
 
 /// What limits would change.
 pub(super) fn of(daemon: &mut Daemon, limits: &Limits) -> Result<Preview, Refusal> {
-    let plan = daemon.accounts.table.plan_with(limits);
+    let plan = daemon.accounts.plan_with(limits);
+    let plan = plan.map_err(|error| failed(&error))?;
     let told = daemon.accounts.preview(&plan);
     let (accounts, left_out) = told.map_err(|error| failed(&error))?;
     let names = plan

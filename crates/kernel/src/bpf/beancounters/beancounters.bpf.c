@@ -429,8 +429,14 @@ SEC("?lsm/userns_create")
 int BPF_PROG(bill_user_namespace, const struct cred *cred, int ret)
 {
 	__s64 bytes = namespace_bytes[UCOUNT_USER_NAMESPACES];
+	struct bill_facts *known = facts();
+	__u32 slot = NOBODY;
 
-	return ret ? ret : may_take_kernel_memory(bytes, COUNTED_ALREADY, false) ? 0 : -ENOMEM;
+	if (ret || !known || !bill_of_me(known, 1U << BILL_KMEMSIZE, &slot))
+		return ret;
+	if (!is_counted_for_payer(cred) && !may_evade(slot, bytes))
+		return -EPERM;
+	return may_take_of(slot, bytes, COUNTED_ALREADY, false) ? 0 : -ENOMEM;
 }
 
 /* Routes and addresses that are not asked for by netlink: SIOCADDRT and its like. */

@@ -79,6 +79,28 @@ static __noinline int may_take_kernel_memory(__s64 bytes, enum counting counting
 	return may_take_of(slot, bytes, counting, logins_go_on);
 }
 
+/* A user namespace, and all in it, is counted by the kernel for the effective uid of who makes it, where we look for what
+ * is counted for who pays. Another one outside of all namespaces is that of a set-uid program, or a subordinate uid that
+ * was taken for good. Root's programs make theirs for root. */
+static __always_inline bool is_counted_for_payer(const struct cred *cred)
+{
+	struct user_namespace *ns = cred->user_ns;
+	__u32 uid = cred->euid.val;
+
+	return !uid || (ns && ns->level > 0) || (uid == cred->uid.val && owner_of_subuid(uid) == NOBODY);
+}
+
+/* Whether what is counted for somebody else may be made all the same: where the row is only observed. */
+static __noinline int may_evade(__u32 slot, __s64 bytes)
+{
+	struct row *row = row_of(slot, BILL_KMEMSIZE);
+
+	if (!row)
+		return 1;
+	tell_bill(slot, BILL_KMEMSIZE, bytes, true);
+	return row->observed;
+}
+
 /* The same of what no scan has found yet: until the next one it is added up. */
 static __noinline int take_kernel_memory(__u32 slot, __s64 bytes)
 {

@@ -121,7 +121,7 @@ struct user_namespace {
 };
 
 struct cred {
-	kuid_t uid;
+	kuid_t uid, euid;
 	struct user_namespace *user_ns;
 	struct ucounts *ucounts;
 };

@@ -78,15 +78,24 @@ struct kept_files {
 	__u64 fds;		/* struct file ** */
 	__u64 tmpfs_type;
 	__u64 ramfs_type;
-	__u32 uid;
+	__u32 uid;		/* the process's */
+	__u32 payer;		/* for what that owns */
 	__u32 count;		/* of descriptors */
+	__u32 pad;
 	__s64 pages;
 };
 
-/* As account_of_owner() has it. */
-static __always_inline bool is_paid_by(__u32 uid, __u32 payer)
+/* Who pays for what a uid owns, as account_of_owner() has it. */
+static __always_inline __u32 payer_of_owned(__u32 uid)
 {
-	return uid == payer || (open_account_of(uid) == NOBODY && owner_of_subuid(uid) == payer);
+	__u32 owner = open_account_of(uid) == NOBODY ? owner_of_subuid(uid) : NOBODY;
+
+	return owner == NOBODY ? uid : owner;
+}
+
+static __always_inline bool is_paid_by(__u32 uid, const struct kept_files *kept)
+{
+	return uid == kept->uid || payer_of_owned(uid) == kept->payer;
 }
 
 static __always_inline long weigh_descriptor(__u32 index, struct kept_files **of)
@@ -102,7 +111,7 @@ static __always_inline long weigh_descriptor(__u32 index, struct kept_files **of
 	type = (__u64)FAR_READ(sb, struct super_block, s_type);
 	if (!type || (type != kept->tmpfs_type && type != kept->ramfs_type) ||
 	    FAR_READ(inode, struct inode, i_nlink) ||
-	    !is_paid_by(FAR_READ(inode, struct inode, i_uid.val), kept->uid))
+	    !is_paid_by(FAR_READ(inode, struct inode, i_uid.val), kept))
 		return 0;
 	kept->pages += far_file_pages(inode, type != kept->tmpfs_type);
 	return 0;
@@ -123,6 +132,7 @@ static __always_inline __s64 kept_by(struct ledger_state *state, __u64 task, __u
 	kept->tmpfs_type = state->tmpfs_type;
 	kept->ramfs_type = state->ramfs_type;
 	kept->uid = uid;
+	kept->payer = payer_of_owned(uid);
 	kept->pages = 0;
 	kept->fds = (__u64)FAR_READ(table, struct fdtable, fd);
 	count = FAR_READ(table, struct fdtable, max_fds);
