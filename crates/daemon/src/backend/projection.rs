@@ -3,9 +3,9 @@
 //! set that would kill at once.
 //!
 //! Nobody's account changes for it. Who has one of his own is read there; of who pays into a shared one his
-//! part is read, by his processes' records. Who pays into none is counted nowhere yet: for him the backend
-//! opens an account without bounds and closes it again. When an account goes, whoever has entered it pays
-//! where his user does.
+//! part is read, by his processes' records, and so is that of a subordinate uid. Who pays into none is counted
+//! nowhere yet: for him the backend opens an account without bounds and closes it again. When an account goes,
+//! whoever has entered it pays where his user does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,8 +37,9 @@ impl Projections {
     ) -> Result<Self, Error> {
         let paying: BTreeMap<AccountId, Slot> = table.payers()?.into_iter().collect();
         let closing = slots_of(table, closing);
+        let charged = charged(table)?;
         let found = projections.iter().map(|(&id, users)| {
-            let mut parts = Parts::find(table, &paying, id, users);
+            let mut parts = Parts::find(table, &paying, &charged, id, users);
             let entered = closing
                 .iter()
                 .flat_map(|&slot| users.iter().map(move |&uid| (slot, Part::Entered(uid))));
@@ -90,6 +91,7 @@ impl Parts {
     fn find(
         table: &AccountTable,
         paying: &BTreeMap<AccountId, Slot>,
+        charged: &BTreeMap<Uid, BTreeSet<Slot>>,
         id: AccountId,
         users: &BTreeSet<Uid>,
     ) -> Self {
@@ -119,11 +121,19 @@ impl Parts {
                 Some((slot, _)) => {
                     parts.members.insert((slot, Part::Of(uid)));
                 }
-                None => {
-                    parts.uncounted.insert(AccountId::of(uid));
-                }
+                None => match charged.get(&uid) {
+                    Some(slots) => {
+                        let its = slots.iter().map(|&slot| (slot, Part::Of(uid)));
+                        parts.members.extend(its);
+                    }
+                    None => {
+                        parts.uncounted.insert(AccountId::of(uid));
+                    }
+                },
             }
         }
+        let whole = &parts.whole;
+        parts.members.retain(|(slot, _)| !whole.contains(slot));
         parts
     }
 }
@@ -155,6 +165,18 @@ pub(super) fn entered_by(
     Ok(slots
         .filter_map(|slot| Some(table.account(slot)?.id))
         .collect())
+}
+
+/// Where processes of which users are charged: subordinate uids pay into nothing of their own.
+fn charged(table: &AccountTable) -> Result<BTreeMap<Uid, BTreeSet<Slot>>, Error> {
+    let open = table.all().filter(|it| it.is_open).map(|it| it.slot);
+    let mut charged: BTreeMap<Uid, BTreeSet<Slot>> = BTreeMap::new();
+    for (slot, part) in table.parts(&open.collect())?.into_keys() {
+        if let Part::Of(uid) = part {
+            charged.entry(uid).or_default().insert(slot);
+        }
+    }
+    Ok(charged)
 }
 
 fn slots_of(table: &AccountTable, accounts: &BTreeSet<AccountId>) -> BTreeSet<Slot> {
