@@ -622,8 +622,8 @@ mod tests {
         }
         until("news", || names.take_news());
         assert_eq!(source.asked.load(Ordering::Relaxed), asked + 2);
-        // She goes, and somebody else of that name comes.
-        names.owners.note(ALICE, None, SystemTime::now());
+        // Another one had the number meanwhile.
+        names.owners.note(ALICE, Some("bob"), SystemTime::now());
         names.review();
         until("the next alice", || names.owner_since(ALICE).is_some());
     }

@@ -2,7 +2,6 @@
 //! The running kernel half as the user half holds it: opened from its pins, started, taken over,
 //! released.
 
-use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,7 +22,7 @@ use crate::subordinates::Subordinates;
 use crate::undelivered::Undelivered;
 use crate::{
     Beancounters, Error, EventRing, EventSource, Facts, Gate, Membership, Options, ProgramFile,
-    PssScans, Settings, UidRange, call, load, previous, query,
+    PssScans, Settings, call, load, previous, query,
 };
 
 /// How [`KernelHalf::start`] came by it.
@@ -57,15 +56,12 @@ pub struct KernelHalf {
     count_files: Option<ProgramHandle>,
     gate: Gate,
     membership: Option<Membership>,
-    subordinates: Subordinates,
+    pub(crate) subordinates: Subordinates,
     spared_programs: SparedPrograms,
     exempt_cgroups: ExemptCgroups,
 }
 
 impl KernelHalf {
-    /// Ranges of subordinate uids that there is room for.
-    pub const MOST_SUBORDINATES: usize = abi::abi_constant::SUBORDINATES.0 as usize;
-
     /// Takes over the kernel half below `root` if it is one of this build with these options, and
     /// loads one otherwise. Limits of one taken over hold throughout; those of another one go on
     /// holding until [`Self::take_charge`].
@@ -230,7 +226,7 @@ impl KernelHalf {
         &self.pins
     }
 
-    fn read_state(&self) -> Result<ledger_state, Error> {
+    pub(crate) fn read_state(&self) -> Result<ledger_state, Error> {
         self.state.get(0).ok_or(Error::Io {
             what: "read the ledger's state",
             source: std::io::ErrorKind::UnexpectedEof.into(),
@@ -264,25 +260,6 @@ impl KernelHalf {
     /// When the program cannot be run.
     pub fn configure(&self, settings: &Settings) -> Result<(), Error> {
         self.run_configure(settings, false)
-    }
-
-    /// Says who pays for subordinate uids: for processes that have one outside of user namespaces, and for files that they
-    /// own from the next count on.
-    /// The ranges are sorted and disjoint; beyond [`KernelHalf::MOST_SUBORDINATES`] they are left out.
-    ///
-    /// # Errors
-    /// When a map or a program cannot be used; then those before stand.
-    pub fn set_subordinates(&self, ranges: &[UidRange]) -> Result<(), Error> {
-        self.subordinates.put_in_force(ranges, &self.read_state()?)
-    }
-
-    /// Subordinate uids that processes had outside of user namespaces: of all with the same low eight bits the last.
-    ///
-    /// # Errors
-    /// When the map cannot be read.
-    pub fn subuids_met(&self) -> Result<BTreeSet<Uid>, Error> {
-        let met = self.read_state()?.subuids_met.into_iter();
-        Ok(met.filter(|&uid| uid != 0).map(Uid::new).collect())
     }
 
     /// Processes of these programs, and of no others, go after others from now on.

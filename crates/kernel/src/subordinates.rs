@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whose subordinate uids are, in the kernel half.
 
+use std::collections::BTreeSet;
 use std::iter;
 use std::os::fd::AsFd;
 
@@ -9,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 
 use crate::abi::{self, abi_constant, ledger_state, set_subordinates_args, subordinate};
 use crate::pins::Pins;
-use crate::{Error, call};
+use crate::{Error, KernelHalf, call};
 
 /// A half of the map has so many ranges.
 const ROOM: u32 = abi_constant::SUBORDINATES.0;
@@ -23,6 +24,30 @@ pub struct UidRange {
     pub last: Uid,
     /// Whose they are.
     pub subuid_owner: Uid,
+}
+
+impl KernelHalf {
+    /// Ranges of subordinate uids that there is room for.
+    pub const MOST_SUBORDINATES: usize = abi::abi_constant::SUBORDINATES.0 as usize;
+
+    /// Says who pays for subordinate uids: for processes that have one outside of user namespaces, and for files that they
+    /// own from the next count on.
+    /// The ranges are sorted and disjoint; beyond [`KernelHalf::MOST_SUBORDINATES`] they are left out.
+    ///
+    /// # Errors
+    /// When a map or a program cannot be used; then those before stand.
+    pub fn set_subordinates(&self, ranges: &[UidRange]) -> Result<(), Error> {
+        self.subordinates.put_in_force(ranges, &self.read_state()?)
+    }
+
+    /// Subordinate uids that processes had outside of user namespaces: of all with the same low eight bits the last.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn subuids_met(&self) -> Result<BTreeSet<Uid>, Error> {
+        let met = self.read_state()?.subuids_met.into_iter();
+        Ok(met.filter(|&uid| uid != 0).map(Uid::new).collect())
+    }
 }
 
 /// The table of subordinate uids.

@@ -9,6 +9,7 @@ use bursar_protocol::{AccountPreview, Over, Preview};
 
 use super::command::run;
 use super::limits::ORDINARY;
+use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -148,6 +149,21 @@ fn dry_run(world: &World, victim: u32) -> Result<()> {
     Ok(())
 }
 
+/// Whoever has bursard restarted (an upgrade) may know nothing of the limits that a reload has refused.
+fn a_restart_is_a_reload(world: &mut World, hog: &mut Hog) -> Result<()> {
+    for signal in [libc::SIGTERM, libc::SIGKILL] {
+        world.daemon.end(signal)?;
+        world.daemon.start()?;
+        let limit = world.daemon.memory("60001")?.limit;
+        ensure!(limit.map(|it| it.get() >> 20) == Some(100), "{limit:?}");
+        let remarks = world.daemon.status()?.remarks;
+        let is_said = remarks.iter().any(|it| it.contains("not in force"));
+        ensure!(is_said, "{remarks:?}");
+        hog.expect_alive("one whom a start would have killed")?;
+    }
+    Ok(())
+}
+
 fn reload_refused(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "refuse", "")?;
     world.daemon.start()?;
@@ -180,17 +196,7 @@ fn reload_refused(binaries: &Binaries) -> Result<()> {
     let limit = world.daemon.memory("60001")?.limit;
     ensure!(limit.map(|it| it.get() >> 20) == Some(100), "{limit:?}");
     hog.expect_alive("one whom a reload would have killed")?;
-    // Nor by a restart, of which whoever has it done (an upgrade) knows nothing.
-    for signal in [libc::SIGTERM, libc::SIGKILL] {
-        world.daemon.end(signal)?;
-        world.daemon.start()?;
-        let limit = world.daemon.memory("60001")?.limit;
-        ensure!(limit.map(|it| it.get() >> 20) == Some(100), "{limit:?}");
-        let remarks = world.daemon.status()?.remarks;
-        let is_said = remarks.iter().any(|it| it.contains("not in force"));
-        ensure!(is_said, "{remarks:?}");
-        hog.expect_alive("one whom a start would have killed")?;
-    }
+    a_restart_is_a_reload(&mut world, &mut hog)?;
     // What would kill nobody is put in force, and nothing is left to be said.
     fs::write(&limits, low.replace("50M", "90M"))?;
     world.daemon.signal(libc::SIGHUP)?;
