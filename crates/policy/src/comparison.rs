@@ -37,15 +37,16 @@ impl Plan {
         returning: &BTreeSet<Uid>,
     ) -> BTreeMap<AccountId, Compared> {
         let payers = self.payers();
+        let (old_subuids, subuids) = (old.subuids_among(ordinary), self.subuids_among(ordinary));
         let planned = self.accounts.iter().map(|(&id, it)| {
             let before = match id.uid() {
                 Some(uid) => old.bound_of(uid, ordinary),
                 None => old.accounts.get(&id).map(bound),
             };
             let paid = old.accounts.get(&id).map(|it| &it.payers);
-            let paying = self.paying(&it.payers, ordinary);
+            let paying = subuids.paying(&it.payers);
             let is_joined = match id.uid() {
-                Some(uid) => !paying.is_subset(&old.paying(&BTreeSet::from([uid]), ordinary)),
+                Some(uid) => !paying.is_subset(&old_subuids.paying(&BTreeSet::from([uid]))),
                 None => paid != Some(&it.payers),
             };
             (id, before, Some(bound(it)), paying, is_joined)
@@ -56,8 +57,8 @@ impl Plan {
         let others = others.filter(|uid| self.is_own_payer(**uid)).map(|&uid| {
             let (before, then) = (old.bound_of(uid, ordinary), self.bound_of(uid, ordinary));
             let own = BTreeSet::from([uid]);
-            let paying = self.paying(&own, ordinary);
-            let is_joined = then.is_some() && !paying.is_subset(&old.paying(&own, ordinary));
+            let paying = subuids.paying(&own);
+            let is_joined = then.is_some() && !paying.is_subset(&old_subuids.paying(&own));
             (AccountId::of(uid), before, then, paying, is_joined)
         });
         let differing = planned

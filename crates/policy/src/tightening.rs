@@ -47,13 +47,15 @@ impl Plan {
         gone.copied().collect()
     }
 
-    /// Who pays into the account of `payers`: they, and those of `ordinary` with a subordinate uid of theirs.
-    pub(crate) fn paying(&self, payers: &BTreeSet<Uid>, ordinary: &BTreeSet<Uid>) -> BTreeSet<Uid> {
-        let subuids = ordinary.iter().filter(|uid| {
-            let payer = self.subordinates.payer_of(**uid);
-            payer.is_some_and(|it| payers.contains(&it))
-        });
-        payers.iter().chain(subuids).copied().collect()
+    /// Those of `ordinary` that are subordinate uids, by who pays for them.
+    pub(crate) fn subuids_among(&self, ordinary: &BTreeSet<Uid>) -> Subuids {
+        let mut subuids = Subuids::default();
+        for &uid in ordinary {
+            if let Some(payer) = self.subordinates.payer_of(uid) {
+                subuids.0.entry(payer).or_default().push(uid);
+            }
+        }
+        subuids
     }
 
     /// Whether a uid that `default` covers pays for itself.
@@ -70,22 +72,24 @@ impl Plan {
         returning: &BTreeSet<Uid>,
     ) -> BTreeMap<AccountId, Tightened> {
         let (old_payers, payers) = (old.payers(), self.payers());
+        let (old_subuids, subuids) = (old.subuids_among(ordinary), self.subuids_among(ordinary));
         let before = |id: AccountId| match old.accounts.get(&id) {
-            Some(planned) => Some((planned.bounds, old.paying(&planned.payers, ordinary))),
+            Some(planned) => Some((planned.bounds, old_subuids.paying(&planned.payers))),
             None => {
                 let had_own = |uid: &Uid| !old_payers.contains(uid) && old.is_own_payer(*uid);
                 let uid = id.uid().filter(had_own)?;
                 let bounds = old.default.filter(|_| ordinary.contains(&uid))?;
-                Some((bounds, old.paying(&BTreeSet::from([uid]), ordinary)))
+                Some((bounds, old_subuids.paying(&BTreeSet::from([uid]))))
             }
         };
         let planned = self.accounts.iter();
-        let planned = planned.map(|(&id, it)| (id, it.bounds, self.paying(&it.payers, ordinary)));
+        let planned = planned.map(|(&id, it)| (id, it.bounds, subuids.paying(&it.payers)));
         let by_default = self.default.into_iter().flat_map(|bounds| {
             let others = ordinary.difference(&payers);
             let others = others.filter(|uid| self.is_own_payer(**uid));
+            let subuids = &subuids;
             others.map(move |&uid| {
-                let paying = self.paying(&BTreeSet::from([uid]), ordinary);
+                let paying = subuids.paying(&BTreeSet::from([uid]));
                 (AccountId::of(uid), bounds, paying)
             })
         });
@@ -101,6 +105,18 @@ impl Plan {
                 (!is_as_before).then_some((id, Tightened { limit, payers }))
             });
         tighter.collect()
+    }
+}
+
+/// Subordinate uids that processes have, by who pays for them.
+#[derive(Debug, Default)]
+pub(crate) struct Subuids(BTreeMap<Uid, Vec<Uid>>);
+
+impl Subuids {
+    /// Who pays into the account of `payers`: they, and whoever has a subordinate uid of theirs.
+    pub(crate) fn paying(&self, payers: &BTreeSet<Uid>) -> BTreeSet<Uid> {
+        let subuids = payers.iter().filter_map(|it| self.0.get(it)).flatten();
+        payers.iter().chain(subuids).copied().collect()
     }
 }
 
