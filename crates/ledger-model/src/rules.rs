@@ -43,6 +43,8 @@ pub struct Doubt {
     pub soft_pages: i64,
     /// May have ceased to be shared.
     pub hard_pages: i64,
+    /// Taken off the correction because processes have left.
+    pub ended_pages: i64,
     /// Of the soft ones, what no page fault has copied and nobody else has unmapped.
     pub sure_pages: i64,
     /// Counted twice for certain: forks made them so, and nothing has undone it.

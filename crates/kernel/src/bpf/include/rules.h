@@ -227,6 +227,7 @@ struct doubt {
 	__s64 bound_pages;	/* the limit, or the notice while that is not passed */
 	__s64 soft_pages;	/* may be shared: inherited, or shared memory */
 	__s64 hard_pages;	/* may have ceased to be shared */
+	__s64 ended_pages;	/* taken off the correction because processes have left */
 	__s64 sure_pages;	/* of the soft ones, what no page fault has copied and nobody else has unmapped */
 	__s64 forked_pages;	/* counted twice for certain: forks made them so, and nothing has undone it */
 	__s64 given_pages;	/* given back with MADV_FREE, perhaps */
@@ -251,14 +252,18 @@ enum wait {
  */
 RULE int wait_for_survey(struct doubt *doubt)
 {
-	__s64 pages = doubt->soft_pages + doubt->hard_pages, at_most = doubt->held_pages - doubt->sure_of_one_pages;
-	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most = limit >> SURVEY_SHIFT, left;
+	__s64 soft = doubt->soft_pages, at_most = doubt->held_pages - doubt->sure_of_one_pages, pages, left;
+	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most = limit >> SURVEY_SHIFT;
 
+	/* Who ends children all the time has such doubt all the time. So it is none where so much has grown. */
+	if (doubt->grown_pages <= most)
+		soft += doubt->ended_pages;
+	pages = soft + doubt->hard_pages;
 	if (pages > at_most)
 		pages = at_most;
 	if (pages <= doubt->bound_pages >> DOUBT_SHIFT && most > doubt->given_pages)
 		most = doubt->given_pages;
-	else if (pages > doubt->bound_pages >> DOUBT_SHIFT && doubt->hard_pages > doubt->soft_pages)
+	else if (pages > doubt->bound_pages >> DOUBT_SHIFT && doubt->hard_pages > soft)
 		most = (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT);
 	pages += doubt->given_pages;
 	if (pages <= doubt->bound_pages >> DOUBT_SHIFT || doubt->level_pages - pages > doubt->bound_pages)
