@@ -257,7 +257,7 @@ struct account {
 	__s64 born_forked_pages; /* the same by forks since the survey under way has begun */
 	__u64 survey_ns;	/* how long the last one took */
 	__s64 born_lost_pages;	/* given up, since the survey began, by processes younger than it, and by those that have ended */
-	__s64 ended_pages;	/* taken off the correction in force because they ended while it was sought */
+	__s64 ended_pages;	/* taken off the correction in force because processes have left since it was begun to be sought */
 	__u64 lazyfree_pages;	/* the machine's, as of the beginning of the last survey that has ended */
 	__u64 lazyfree_begun_pages; /* and of the one under way */
 	__s64 worn_pages;	/* copied since the survey, nobody knows whose: in doubt */
