@@ -12,6 +12,8 @@ use crate::rules::{self, Doubt, Wait};
 use crate::world::{CHUNK, LIMIT, Pid, SpaceId, World};
 
 pub(crate) const RESUM_MS: u32 = 200;
+/// correction.bpf.h SURVEY_ASKED_NS: so long what has ended is in doubt, however often the account is scanned.
+const ENDED_MS: u32 = 2_000;
 
 /// What the running process has to do with a decision (`enum running`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,8 +236,9 @@ impl<R: Rules> Ledger<R> {
             let kept = kept(world, pid);
             candidates.push((rules::rank(own + kept, LIMIT, 0, false), pid, kept));
         }
-        if is_corrected {
-            doubt.ended_pages = self.accounts[account].ended;
+        let it = &self.accounts[account];
+        if is_corrected && (it.over_ms == 0 || now - it.over_ms <= ENDED_MS) {
+            doubt.ended_pages = it.ended;
         }
         let own = match running {
             Running::Grew(pid) | Running::Writer(pid) => {
@@ -294,7 +297,7 @@ impl<R: Rules> Ledger<R> {
         true
     }
 
-    /// correction.bpf.h doubt_ends(). What is credited of files counts as grown: it is there if nobody has kept them.
+    /// correction.bpf.h end_doubt(). What is credited of files counts as grown: it is there if nobody has kept them.
     fn end_doubt(&mut self, account: usize, now: u32) {
         let credit = self.files_credit(account, now);
         let it = &mut self.accounts[account];

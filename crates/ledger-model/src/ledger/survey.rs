@@ -139,7 +139,7 @@ impl<R: Rules> Ledger<R> {
         it.correction_until_ms = now + R::lifetime(it.survey_ms);
         it.asked_ms = 0;
         it.no_survey_before_ms = 0;
-        (it.over_ms, it.unmapped, it.asked_pages) = (0, 0, 0);
+        (it.unmapped, it.asked_pages) = (0, 0);
         it.forked = doubles * CHUNK / 2;
         self.react(world, survey.account, Running::Other, false);
     }

@@ -223,7 +223,6 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	account->lazyfree_pages = account->lazyfree_begun_pages;
 	account->asked_ns = 0;
 	account->asked_pages = 0;
-	account->over_ns = 0;
 	account->unmapped_in_doubt_pages = 0;
 	/* in the correction now, but for half of those of children born meanwhile (correction.bpf.h) */
 	account->forked_pages = account->born_forked_pages > 0 ? account->born_forked_pages >> 1 : 0;
