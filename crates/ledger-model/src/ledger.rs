@@ -305,13 +305,7 @@ impl<R: Rules> Ledger<R> {
     }
 
     /// react.bpf.h react().
-    pub(super) fn react(
-        &mut self,
-        world: &mut World,
-        account: usize,
-        running: Running,
-        starve: bool,
-    ) {
+    fn react(&mut self, world: &mut World, account: usize, running: Running, starve: bool) {
         if self.level(world, account).0 > LIMIT {
             self.settle(world, account, running, starve);
         } else {
