@@ -12,6 +12,8 @@ use crate::rules::{self, Doubt, Wait};
 use crate::world::{CHUNK, LIMIT, Pid, SpaceId, World};
 
 pub(crate) const RESUM_MS: u32 = 200;
+/// correction.bpf.h SURVEY_ASKED_NS: so long what has ended is in doubt, however often the account is scanned.
+const ENDED_MS: u32 = 2_000;
 
 /// What the running process has to do with a decision (`enum running`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,8 +185,7 @@ impl<R: Rules> Ledger<R> {
         let (level, _) = self.level(world, account);
         let (held, _, unkillable) = self.sums(world, account);
         if level <= LIMIT {
-            let it = &mut self.accounts[account];
-            (it.over_ms, it.unmapped, it.asked_pages, it.grown) = (0, 0, 0, 0);
+            self.end_doubt(account, now);
             return false;
         }
         let counts_files = self.accounts[account].sure_pages > 0 && {
@@ -234,6 +235,10 @@ impl<R: Rules> Ledger<R> {
             doubt.sure_of_one_pages = doubt.largest_pages;
             let kept = kept(world, pid);
             candidates.push((rules::rank(own + kept, LIMIT, 0, false), pid, kept));
+        }
+        let it = &self.accounts[account];
+        if is_corrected && (it.over_ms == 0 || now - it.over_ms <= ENDED_MS) {
+            doubt.ended_pages = it.ended;
         }
         let own = match running {
             Running::Grew(pid) | Running::Writer(pid) => {
@@ -292,6 +297,22 @@ impl<R: Rules> Ledger<R> {
         true
     }
 
+    /// correction.bpf.h end_doubt(). What is credited of files counts as grown: it is there if nobody has kept them.
+    fn end_doubt(&mut self, account: usize, now: u32) {
+        let credit = self.files_credit(account, now);
+        let it = &mut self.accounts[account];
+        (it.over_ms, it.unmapped, it.asked_pages, it.grown) = (0, 0, 0, credit);
+    }
+
+    /// react.bpf.h react().
+    fn react(&mut self, world: &mut World, account: usize, running: Running, starve: bool) {
+        if self.level(world, account).0 > LIMIT {
+            self.settle(world, account, running, starve);
+        } else {
+            self.end_doubt(account, world.now_ms);
+        }
+    }
+
     /// react.bpf.h: an event of an address space.
     pub(crate) fn event(
         &mut self,
@@ -301,10 +322,7 @@ impl<R: Rules> Ledger<R> {
         starve: bool,
     ) {
         self.sync(world, space);
-        let account = world.spaces[space].account;
-        if self.level(world, account).0 > LIMIT {
-            self.settle(world, account, running, starve);
-        }
+        self.react(world, world.spaces[space].account, running, starve);
     }
 
     /// What timers and bursard do as time goes by.
@@ -335,9 +353,7 @@ impl<R: Rules> Ledger<R> {
                 }
                 it.patience.keep(total, LIMIT, world.now_ms);
             }
-            if self.level(world, account).0 > LIMIT {
-                self.settle(world, account, Running::Other, starve);
-            }
+            self.react(world, account, Running::Other, starve);
             for _ in 0..8 {
                 if self.accounts[account].patience.is_out == 0
                     || !self.settle(world, account, Running::Other, starve)

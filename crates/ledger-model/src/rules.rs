@@ -39,10 +39,12 @@ pub struct Doubt {
     pub limit_pages: i64,
     /// The limit, or the notice while that is not passed.
     pub bound_pages: i64,
-    /// May be shared.
+    /// May be shared; out: with what has ended, where that counts.
     pub soft_pages: i64,
     /// May have ceased to be shared.
     pub hard_pages: i64,
+    /// Taken off the correction because processes have left: the most that they shared.
+    pub ended_pages: i64,
     /// Of the soft ones, what no page fault has copied and nobody else has unmapped.
     pub sure_pages: i64,
     /// Counted twice for certain: forks made them so, and nothing has undone it.

@@ -6,6 +6,8 @@ use bursar_ledger_model::{Breach, Current, Findings, Former, Move, Rules, Script
 /// Sequences in an ordinary run; all machines play the same ones.
 const SEQUENCES: u64 = 1_000_000;
 const LENGTH: usize = 40;
+/// Sequences of bursts of short children.
+const BURSTS: u64 = 2_000;
 
 fn first_breach<R: Rules>(
     seeds: std::ops::Range<u64>,
@@ -110,6 +112,19 @@ fn under_the_former_rules_an_innocent_dies_of_others_dear_surveys() {
         Some(Breach::Innocent)
     );
     assert_eq!(Findings::of::<Current>(&script).breach, None);
+}
+
+/// A large process within its limit forks short children, none of which writes: that costs nobody's life.
+#[test]
+fn short_children_of_a_large_process_live() {
+    let kills = |seed| Findings::of::<Current>(&Script::of_short_children(seed)).kills;
+    let costly: Vec<u64> = (0..BURSTS).filter(|&seed| kills(seed) > 0).collect();
+    assert!(
+        costly.is_empty(),
+        "{} of {BURSTS} cost a life: seeds {:?} ...",
+        costly.len(),
+        &costly[..costly.len().min(8)]
+    );
 }
 
 /// Without hints: it plays until it has found each kind.

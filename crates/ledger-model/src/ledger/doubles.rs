@@ -88,7 +88,9 @@ impl<R: Rules> Ledger<R> {
             (false, None) => it.inherited * CHUNK,
         };
         let pages = pages.min(most);
-        let left = pages - self.lose(space, account, pages, world.now_ms);
+        let told = self.lose(space, account, pages, world.now_ms);
+        self.accounts[account].ended += told;
+        let left = pages - told;
         if it.has_forked {
             return self.end_doubles(account, left);
         }

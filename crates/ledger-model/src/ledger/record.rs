@@ -54,6 +54,8 @@ pub(crate) struct Account {
     pub(crate) asked_pages: i64,
     pub(crate) grown: i64,
     pub(crate) forked: i64,
+    /// Taken off the correction in force because processes left.
+    pub(crate) ended: i64,
     pub(crate) survey_ms: u32,
     /// What its next survey takes, for reasons of its user's.
     pub(crate) dear_ms: u32,

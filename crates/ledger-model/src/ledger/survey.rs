@@ -135,14 +135,12 @@ impl<R: Rules> Ledger<R> {
         let born = born.map(|&space| &world.spaces[space]);
         let doubles: i64 = born.map(|it| (it.inherited - it.copies).max(0)).sum();
         let it = &mut self.accounts[survey.account];
-        it.correction = correction;
+        (it.correction, it.ended) = (correction, 0);
         it.correction_until_ms = now + R::lifetime(it.survey_ms);
         it.asked_ms = 0;
         it.no_survey_before_ms = 0;
-        (it.over_ms, it.unmapped, it.asked_pages) = (0, 0, 0);
+        (it.unmapped, it.asked_pages) = (0, 0);
         it.forked = doubles * CHUNK / 2;
-        if self.level(world, survey.account).0 > LIMIT {
-            self.settle(world, survey.account, Running::Other, false);
-        }
+        self.react(world, survey.account, Running::Other, false);
     }
 }

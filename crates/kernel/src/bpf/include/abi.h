@@ -251,13 +251,13 @@ struct account {
 	__s64 asked_pages;	/* what was not in doubt when it was first over its limit; 0: it is not */
 	__s64 doubt_pages;	/* what was: the gate refuses nobody for it, … */
 	__s64 doubted_pages;	/* … of so much that was held then, or less since */
-	__u64 over_ns;		/* since when it has been over its limit for what is in doubt; 0: it is not */
+	__u64 over_ns;		/* since when it has been over its limit for what is in doubt, scanned or not; 0: it is not */
 	__s64 unmapped_in_doubt_pages; /* so much has been unmapped since: it may have been the other user's of a page */
 	__s64 forked_pages;	/* counted twice since forks within it, less what was unmapped since; without what is copied */
 	__s64 born_forked_pages; /* the same by forks since the survey under way has begun */
 	__u64 survey_ns;	/* how long the last one took */
 	__s64 born_lost_pages;	/* given up, since the survey began, by processes younger than it, and by those that have ended */
-	__s64 ended_pages;	/* taken off the correction in force because they ended while it was sought */
+	__s64 ended_pages;	/* taken off the correction in force because processes have left since it was begun to be sought */
 	__u64 lazyfree_pages;	/* the machine's, as of the beginning of the last survey that has ended */
 	__u64 lazyfree_begun_pages; /* and of the one under way */
 	__s64 worn_pages;	/* copied since the survey, nobody knows whose: in doubt */

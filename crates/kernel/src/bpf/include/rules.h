@@ -225,8 +225,9 @@ struct doubt {
 	__s64 level_pages;	/* what counts, as far as is known */
 	__s64 limit_pages;
 	__s64 bound_pages;	/* the limit, or the notice while that is not passed */
-	__s64 soft_pages;	/* may be shared: inherited, or shared memory */
+	__s64 soft_pages;	/* may be shared: inherited, or shared memory; out: with what has ended, where that counts */
 	__s64 hard_pages;	/* may have ceased to be shared */
+	__s64 ended_pages;	/* taken off the correction because processes have left: the most that they shared */
 	__s64 sure_pages;	/* of the soft ones, what no page fault has copied and nobody else has unmapped */
 	__s64 forked_pages;	/* counted twice for certain: forks made them so, and nothing has undone it */
 	__s64 given_pages;	/* given back with MADV_FREE, perhaps */
@@ -251,9 +252,14 @@ enum wait {
  */
 RULE int wait_for_survey(struct doubt *doubt)
 {
-	__s64 pages = doubt->soft_pages + doubt->hard_pages, at_most = doubt->held_pages - doubt->sure_of_one_pages;
+	__s64 pages, at_most = doubt->held_pages - doubt->sure_of_one_pages;
 	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most = limit >> SURVEY_SHIFT, left;
 
+	/* Who ends children all the time has this doubt all the time. Where more than a quarter of the limit has really
+	 * grown it saves nobody. */
+	if (doubt->grown_pages <= most)
+		doubt->soft_pages += doubt->ended_pages;
+	pages = doubt->soft_pages + doubt->hard_pages;
 	if (pages > at_most)
 		pages = at_most;
 	if (pages <= doubt->bound_pages >> DOUBT_SHIFT && most > doubt->given_pages)

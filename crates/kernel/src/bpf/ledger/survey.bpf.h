@@ -193,7 +193,7 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	struct account *account = account_at(args->slot);
 	struct reckoning reckoning = { .slot = args->slot, .first = args->place * SHARERS, .count = args->count };
 	__u64 now = bpf_ktime_get_ns();
-	__s64 correction, before, ended;
+	__s64 correction, before, ended, ended_before;
 
 	if (!state || !account)
 		return -2;
@@ -201,13 +201,15 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	if (account->surveying_ns != args->began_ns)
 		return -116; /* ESTALE */
 	before = *(volatile __s64 *)&account->correction_pages;
+	ended_before = *(volatile __s64 *)&account->ended_pages;
 	reckoning.is_corrected = is_corrected(account, now);
 	LOOP(reckon_one, &reckoning);
 	note_growth(account, reckoning.copied_pages);
 	account->surveying_ns = 0;
 	ended = *(volatile __s64 *)&account->born_lost_pages;
 	correction = reckoning.duplicate_pages - reckoning.lost_pages - ended;
-	account->ended_pages = reckoning.ended_pages + ended;
+	/* Not a store, as the correction's is none: who leaves meanwhile sinks the new one. */
+	__sync_fetch_and_add(&account->ended_pages, reckoning.ended_pages + ended - ended_before);
 	if (correction < 0)
 		correction = 0;
 	account->correction_shmem_pages = reckoning.duplicate_shmem_pages;
@@ -221,7 +223,6 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	account->lazyfree_pages = account->lazyfree_begun_pages;
 	account->asked_ns = 0;
 	account->asked_pages = 0;
-	account->over_ns = 0;
 	account->unmapped_in_doubt_pages = 0;
 	/* in the correction now, but for half of those of children born meanwhile (correction.bpf.h) */
 	account->forked_pages = account->born_forked_pages > 0 ? account->born_forked_pages >> 1 : 0;

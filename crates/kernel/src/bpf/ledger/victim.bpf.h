@@ -98,7 +98,9 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	doubt->soft_pages = walk->soft_doubt;
 	doubt->hard_pages = walk->hard_doubt;
 	if (walk->is_corrected) {
-		doubt->soft_pages += account->ended_pages;
+		/* Not longer, however often it is scanned: who ends children all the time has this doubt after each. */
+		if (!account->over_ns || ns_since(account->over_ns, now) <= SURVEY_ASKED_NS)
+			doubt->ended_pages = *(volatile __s64 *)&account->ended_pages;
 		doubt->hard_pages += *(volatile __s64 *)&account->worn_pages;
 	}
 	/* Of what was given back with MADV_FREE meanwhile all may be its own. */

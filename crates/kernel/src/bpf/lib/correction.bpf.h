@@ -149,14 +149,18 @@ static __always_inline __s64 shared_at_most(const struct mm_record *record)
 }
 
 /* It dies, ends, or goes to another account. Its own doubt goes with it: of who has forked nobody no page in doubt is
- * somebody else's. */
+ * somebody else's. What it takes off the correction is the most that it could have shared. Of many that end it may be
+ * far less: that is in doubt until the next survey ends. */
 static __always_inline void leave(struct mm_record *record, struct account *account, __s64 pages)
 {
-	__s64 most = shared_at_most(record);
+	__s64 most = shared_at_most(record), told;
 
 	if (pages > most)
 		pages = most;
-	pages -= lose(record, account, pages);
+	told = lose(record, account, pages);
+	if (told)
+		__sync_fetch_and_add(&account->ended_pages, told);
+	pages -= told;
 	if (record->flags & RECORD_FORKED)
 		end_doubles(account, pages);
 	else if (pages > 0 && !(record->flags & RECORD_SURVEYED))
@@ -331,16 +335,26 @@ static __always_inline __s64 unmapped_pages(const struct account *account, __s64
 	return pages > 0 ? pages : 0;
 }
 
-/* It is within its limit, whatever is counted twice: nothing over it has to be doubted any more. */
-static __always_inline void doubt_ends(struct account *account)
+/* Global: an event has it to do seldom, and the verifier goes through it once. */
+__noinline int end_doubt(struct account *account)
 {
-	if (account->grown_pages)
-		account->grown_pages = 0;
+	if (!account)
+		return 0;
+	/* What is credited of files is there still if somebody keeps them. */
+	account->grown_pages = files_credit_of(account);
 	if (account->over_ns) {
 		account->over_ns = 0;
 		account->unmapped_in_doubt_pages = 0;
 		account->asked_pages = 0;
 	}
+	return 0;
+}
+
+/* It is within its limit, whatever is counted twice: nothing over it has to be doubted any more. */
+static __always_inline void doubt_ends(struct account *account)
+{
+	if (account->grown_pages || account->over_ns || account->files_credit_ms)
+		end_doubt(account);
 }
 
 /* An event caused by the process itself, whose pages are not written down anew yet: whatever it has
