@@ -2,7 +2,7 @@
 //! Users' names for what is shown and told, asked for by a thread of its own: a directory may take a
 //! time-out for each name, and the loop has kills and notices to attend to. Until there is an answer a
 //! user goes by his number. Not for limits: what names in them stand for is looked up when they change
-//! (`limit_table.rs`), and here only watched for another answer.
+//! (`limit_table/lookups.rs`), and here only watched for another answer.
 
 mod owners;
 mod rounds;
