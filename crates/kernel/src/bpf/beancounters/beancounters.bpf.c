@@ -19,13 +19,13 @@
 #include "open_file.bpf.h"
 #include "shared_memory.bpf.h"
 #include "signals.bpf.h"
+#include "sockets.bpf.h"
 #include "terminals.bpf.h"
 
 enum {
 	EPERM = 1,
 	ENOMEM = 12,
 	ENFILE = 23,
-	ENOBUFS = 105,
 	CAP_NET_ADMIN = 12,
 	CAP_SYS_ADMIN = 21,
 	CAP_OPT_NOAUDIT = 2,	/* include/linux/security.h */
@@ -43,11 +43,6 @@ static __always_inline struct task_struct *me(void)
 
 /* A program more at a hook costs everybody as much as half of the first: so what several rows ask at one hook is asked
  * by one program, which is attached while any of them is limited. The rows that are not have nothing counted. */
-
-static __always_inline bool counts(const struct bill *bill, __u32 which)
-{
-	return bill->counted_rows & (1U << which);
-}
 
 /* Processes and threads; an ended one counts until its parent has taken note of it. */
 SEC("?lsm/task_alloc")
@@ -106,26 +101,6 @@ SEC("?fmod_ret/security_file_alloc")
 int BPF_PROG(bill_file_try, struct file *file)
 {
 	return bill_new_file(file, 1U << BILL_NUMFILE | 1U << BILL_KMEMSIZE);
-}
-
-static __always_inline __u32 row_of_socket(struct sock *sk)
-{
-	return is_tcp(sk) ? BILL_NUMTCPSOCK : BILL_NUMOTHERSOCK;
-}
-
-/* A network namespace that has been counted begins with the kernel's own netlink sockets: so none passes the
- * barrier of kmemsize, however many are asked for at once. Only the first of them is asked about, rtnetlink's, which is
- * registered before all others (core_initcall): others do more than fail. audit_net_init() ends in audit_panic(), where
- * another thread has taken what was left in between. */
-static __noinline int may_make_kernel_socket(int family, int protocol)
-{
-	return family != AF_NETLINK || protocol != NETLINK_ROUTE ||
-	       may_take_kernel_memory(namespace_bytes[UCOUNT_NET_NAMESPACES], COUNTED_ALREADY, false);
-}
-
-static __always_inline int may_make_socket(struct bill *bill, __u32 slot, __u32 which, __u64 number)
-{
-	return !counts(bill, which) || charge_piece(bill, slot, which, number) ? 0 : -ENOBUFS;
 }
 
 /* It exists by now; refused it goes at once. */
