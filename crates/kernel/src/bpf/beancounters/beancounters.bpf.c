@@ -17,6 +17,7 @@
 #include "netlink.bpf.h"
 #include "objects.bpf.h"
 #include "open_file.bpf.h"
+#include "own_call.bpf.h"
 #include "shared_memory.bpf.h"
 #include "signals.bpf.h"
 #include "sockets.bpf.h"
