@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use bursar_config::Program;
 use bursar_host::{ExemptCgroups, Proc, UserNamespaces, clock};
 use bursar_model::{AccountId, BackendKind, Bounds, Bytes, KernelHalfStatus, Pid, Trigger, Uid};
-use bursar_policy::{Plan, Tally};
+use bursar_policy::{AccountCounters, Plan};
 use bursar_watchdog::TimedQuery;
 
 use self::condemned::Condemned;
@@ -33,7 +33,7 @@ use crate::spared_programs::SparedFiles;
 struct Account {
     bounds: Bounds,
     is_default: bool,
-    tally: Tally,
+    counters: AccountCounters,
     dying: Bytes,
     /// By whom would have been killed, and is there.
     forgone: Bytes,
@@ -208,7 +208,7 @@ impl Scan {
             .map(|(&id, account)| Reading {
                 id,
                 is_default: account.is_default,
-                held: account.tally.held.saturating_add(account.forgone),
+                held: account.counters.held.saturating_add(account.forgone),
                 correction: None,
                 dying: account.dying,
                 committed: None,
@@ -218,14 +218,14 @@ impl Scan {
                 unkillable: Bytes::ZERO,
                 reserved: Bytes::ZERO,
                 maxheld: account
-                    .tally
+                    .counters
                     .maxheld
-                    .max(account.tally.held.saturating_add(account.forgone)),
+                    .max(account.counters.held.saturating_add(account.forgone)),
                 processes: account.processes,
                 bounds: account.bounds,
-                failcnt: account.tally.failcnt,
-                kills: account.tally.kills,
-                notices: account.tally.notices,
+                failcnt: account.counters.failcnt,
+                kills: account.counters.kills,
+                notices: account.counters.notices,
             })
             .collect()
     }

@@ -45,7 +45,7 @@ impl Scan {
             limit: account.bounds.limit(),
             is_observed: account.bounds.is_observed(),
         };
-        match account.tally.read(held, &account.bounds) {
+        match account.counters.read(held, &account.bounds) {
             Crossing::None => {}
             Crossing::Notice => facts.push(Fact::Notice(level)),
             Crossing::Limit => facts.extend(self.answer_breach(level, seen)),
@@ -90,7 +90,7 @@ impl Scan {
                     return None;
                 }
                 account.quiet_until = now.saturating_add(NO_VICTIM_PAUSE_NS);
-                account.tally.count_breach(&account.bounds);
+                account.counters.count_breach(&account.bounds);
                 Some(Fact::NoVictim(victim))
             }
             Choice::Victim(_) if self.rests(id) => None,
@@ -110,7 +110,7 @@ impl Scan {
                 victim.number = held.number;
                 victim.held = fresh.held;
                 let account = self.accounts.get_mut(&id)?;
-                account.tally.count_kill(&account.bounds);
+                account.counters.count_kill(&account.bounds);
                 let is_observed = account.bounds.is_observed();
                 // Who would have been killed counts as dying, too: so each is named once, and the next one is
                 // whom enforcing would have killed next.
@@ -142,7 +142,7 @@ impl Scan {
             self.passed_over.insert(victim.pid, chosen);
         }
         if let Some(account) = self.accounts.get_mut(&victim.level.account) {
-            account.tally.kills = account.tally.kills.saturating_sub(1);
+            account.counters.kills = account.counters.kills.saturating_sub(1);
             account.rests_until = clock::monotonic().get().saturating_add(FAILED_PAUSE_NS);
         }
     }
