@@ -60,20 +60,20 @@ impl BpfBackend {
         options: Options,
         settings: Settings,
         usual: Measure,
-        hand: ReapHandle,
+        handle: ReapHandle,
     ) -> Result<(Self, Started)> {
         let (mut kernel_half, started) = KernelHalf::start(root, &options)?;
         kernel_half.configure(&settings)?;
         let method = Method {
             page: options.page_size,
             count_file: options.count_file,
-            priority: hand.priority(),
-            blocklist: Arc::clone(hand.blocklist()),
+            priority: handle.priority(),
+            blocklist: Arc::clone(handle.blocklist()),
         };
         let pss_scans = Arc::default();
         let requests = start(kernel_half.pss_scans()?, method, Arc::clone(&pss_scans))?;
         let means = Means {
-            hand,
+            handle,
             requests: requests.clone(),
             killer: kernel_half.oom_killer()?,
         };

@@ -45,7 +45,7 @@ const ASKED: Duration = Duration::from_secs(1);
 /// What the thread does things by.
 #[derive(Debug)]
 pub(super) struct Means {
-    pub(super) hand: ReapHandle,
+    pub(super) handle: ReapHandle,
     pub(super) requests: ScanRequests,
     /// S1's second trigger.
     pub(super) killer: OomKiller,
@@ -83,7 +83,7 @@ impl RingReader {
         let left = source.take_left();
         let work = move || match source.open() {
             Ok(event_ring) => {
-                means.hand.priority().take();
+                means.handle.priority().take();
                 watch(&event_ring, left, &held, &means, &outbox, &waker_of_thread);
             }
             Err(error) => {
@@ -207,11 +207,11 @@ fn see_to(
     let private = event.victim_private.to_bytes(machine::page_size());
     // When it was signalled, or asked for.
     let tried = Nanos::new(event.at.get().saturating_add(event.latency.get()));
-    let is_hearsay = event.kind == KernelEventKind::Dying && chosen.is_unknown();
+    let is_unverified = event.kind == KernelEventKind::Dying && chosen.is_unknown();
     let (outcome, pidfd, signalled) = match event.kind {
         KernelEventKind::Kill => (None, hold(proc, query, chosen), Some(tried)),
         // Whoever it is now: the reapers look whether it is dying.
-        KernelEventKind::Dying if is_hearsay => {
+        KernelEventKind::Dying if is_unverified => {
             (None, Pidfd::open(pid).ok().flatten(), Some(event.at))
         }
         KernelEventKind::Dying => (None, hold(proc, query, chosen), Some(event.at)),
@@ -245,14 +245,14 @@ fn see_to(
             pidfd,
             signalled,
             private: Some(private),
-            is_hearsay,
+            is_unverified,
         }),
     })
 }
 
 /// Before 6.9, where processes are asked, its worker is there before memory is short.
 fn ring_query(means: &Means) -> Result<(Proc, TimedQuery)> {
-    let query = means.hand.timed_query("ring-query")?;
+    let query = means.handle.timed_query("ring-query")?;
     let own = Pidfd::open(Pid::new(std::process::id()))?;
     let has_numbers = own.and_then(|it| it.number().ok().flatten()).is_some();
     let query = match has_numbers {
@@ -276,7 +276,7 @@ fn watch(
     };
     let mut unsent = Unsent(VecDeque::new());
     let mut handle = |event, is_left| see_to(event, is_left, &proc, &mut query, means);
-    let reap = |dying| means.hand.reap(dying);
+    let reap = |dying| means.handle.reap(dying);
     unsent
         .0
         .extend(left.into_iter().filter_map(|it| handle(it, true)));
