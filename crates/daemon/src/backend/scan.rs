@@ -6,10 +6,10 @@
 //! count twice, a dead first thread hides its process's memory, and what a process allocates between
 //! two scans is seen late.
 
-mod condemned;
 mod decision;
 mod hold;
 mod measure;
+mod pending_victim;
 mod process;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,7 +22,7 @@ use bursar_model::{AccountId, BackendKind, Bounds, Bytes, KernelHalfStatus, Pid,
 use bursar_policy::{AccountCounters, Plan};
 use bursar_watchdog::TimedQuery;
 
-use self::condemned::Condemned;
+use self::pending_victim::PendingVictim;
 use self::process::Seen;
 use super::reading::Reading;
 use crate::fact::Fact;
@@ -54,9 +54,9 @@ pub(super) struct Scan {
     exempt: Arc<ExemptCgroups>,
     spared: SparedFiles,
     accounts: BTreeMap<AccountId, Account>,
-    condemned: HashMap<Pid, Condemned>,
+    pending: HashMap<Pid, PendingVictim>,
     /// Chosen as well, and not signalled: others go before it for a while.
-    passed_over: HashMap<Pid, Condemned>,
+    passed_over: HashMap<Pid, PendingVictim>,
     /// Why somebody who was chosen in the last scan could not be held, and so not killed.
     unheld: Option<String>,
     subuids_met: BTreeSet<Uid>,
@@ -86,7 +86,7 @@ impl Scan {
             exempt,
             spared: SparedFiles::default(),
             accounts: BTreeMap::new(),
-            condemned: HashMap::new(),
+            pending: HashMap::new(),
             passed_over: HashMap::new(),
             unheld: None,
             subuids_met: BTreeSet::new(),
@@ -122,7 +122,7 @@ impl Scan {
         }
         // Other bounds: who would have been killed for those before is one of the others again.
         let accounts = &self.accounts;
-        self.condemned.retain(|_, it| {
+        self.pending.retain(|_, it| {
             let id = &it.victim.level.account;
             let now = accounts.get(id).map(|it| &it.bounds);
             !it.is_forgone() || now == before.get(id)
@@ -198,8 +198,8 @@ impl Scan {
     /// Whether a victim's end is still to be seen.
     pub(super) fn awaits_ends(&self) -> bool {
         let now = clock::monotonic();
-        let mut condemned = self.condemned.values();
-        condemned.any(|it| !it.is_forgone() && !it.has_lapsed(now))
+        let mut pending = self.pending.values();
+        pending.any(|it| !it.is_forgone() && !it.has_lapsed(now))
     }
 
     pub(super) fn readings(&self) -> Vec<Reading> {

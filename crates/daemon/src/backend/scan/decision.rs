@@ -7,7 +7,7 @@ use bursar_host::{StartTime, clock};
 use bursar_model::{AccountId, Bounds, Bytes, Nanos, Pid, Uid};
 use bursar_policy::{Choice, Crossing, Weighed, choose, goes_last};
 
-use super::condemned::Condemned;
+use super::pending_victim::PendingVictim;
 use super::process::Seen;
 use super::{Account, Scan};
 use crate::fact::{Considered, Fact, Level, Victim};
@@ -114,12 +114,12 @@ impl Scan {
                 let is_observed = account.bounds.is_observed();
                 // Who would have been killed counts as dying, too: so each is named once, and the next one is
                 // whom enforcing would have killed next.
-                let condemned = Condemned {
+                let pending = PendingVictim {
                     pidfd: held.pidfd,
                     victim: victim.clone(),
                     at: clock::monotonic(),
                 };
-                self.condemned.insert(pid, condemned);
+                self.pending.insert(pid, pending);
                 Some(match is_observed {
                     true => Fact::WouldKill(victim),
                     false => Fact::KillAsked(victim, held.to_signal),
@@ -137,7 +137,7 @@ impl Scan {
     /// Nothing was sent to it: it counts as before, and is no candidate until it lapses. Chosen again at each scan, it would
     /// keep every other process of its account alive.
     pub(in crate::backend) fn kill_failed(&mut self, victim: &Victim) {
-        if let Some(mut chosen) = self.condemned.remove(&victim.pid) {
+        if let Some(mut chosen) = self.pending.remove(&victim.pid) {
             chosen.at = clock::monotonic();
             self.passed_over.insert(victim.pid, chosen);
         }
@@ -150,18 +150,18 @@ impl Scan {
     /// Victims that are no longer there.
     pub(super) fn find_freed(&mut self, by_account: &BTreeMap<AccountId, Vec<Seen>>) -> Vec<Fact> {
         let is_seen = |pid: Pid| by_account.values().flatten().any(|seen| seen.pid == pid);
-        let condemned = self.condemned.iter();
-        let gone: Vec<Pid> = condemned
+        let pending = self.pending.iter();
+        let gone: Vec<Pid> = pending
             .filter(|(pid, it)| !it.is_there() || !is_seen(**pid))
             .map(|(&pid, _)| pid)
             .collect();
         gone.iter()
-            .filter_map(|key| self.condemned.remove(key))
-            .map(|mut condemned| {
+            .filter_map(|key| self.pending.remove(key))
+            .map(|mut pending| {
                 let now = clock::monotonic();
-                let duration = Nanos::new(now.get().saturating_sub(condemned.at.get()));
-                condemned.victim.level.at = now;
-                Fact::Freed(condemned.victim, duration)
+                let duration = Nanos::new(now.get().saturating_sub(pending.at.get()));
+                pending.victim.level.at = now;
+                Fact::Freed(pending.victim, duration)
             })
             .collect()
     }

@@ -6,7 +6,7 @@ use bursar_model::{AccountId, Bytes, Pid, Uid};
 use bursar_policy::Weighed;
 
 use super::Scan;
-use super::condemned::Condemned;
+use super::pending_victim::PendingVictim;
 use crate::payers::owner_of;
 
 /// As many as the kernel half keeps (abi.h SUBUIDS_MET).
@@ -78,15 +78,15 @@ impl Scan {
         let comm = self.proc.comm(pid).ok().flatten()?;
         let adj = self.proc.oom_score_adj(pid).ok().flatten()?;
         let now = clock::monotonic();
-        let condemned = self.condemned.get(&pid);
-        let condemned = condemned.filter(|it| it.is_there() && !it.has_lapsed(now));
-        let is_forgone = condemned.is_some_and(Condemned::is_forgone);
+        let pending = self.pending.get(&pid);
+        let pending = pending.filter(|it| it.is_there() && !it.has_lapsed(now));
+        let is_forgone = pending.is_some_and(PendingVictim::is_forgone);
         let seen = Seen {
             uid: payer,
             pid,
             comm: comm.as_bytes().to_vec(),
             held: self.counted(&memory),
-            is_dying: condemned.is_some() || status.is_kill_pending || status.is_dead,
+            is_dying: pending.is_some() || status.is_kill_pending || status.is_dead,
             is_forgone: is_forgone && !status.is_kill_pending && !status.is_dead,
             is_protected: pid.get() <= 1
                 || pid.get() == std::process::id()
