@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bursar_host::{StartTime, clock};
+use bursar_kernel::KernelHalf;
 use bursar_model::{AccountId, Bounds, Bytes, Nanos, Pid, Uid};
 use bursar_policy::{Choice, Crossing, Weighed, choose, goes_last};
 
@@ -12,8 +13,6 @@ use super::process::Seen;
 use super::{Account, Scan};
 use crate::fact::{Considered, Fact, Level, Victim};
 
-/// As many as the kernel half keeps (abi.h CANDIDATES).
-const CANDIDATES: usize = 8;
 /// An account over its limit with nobody to kill is looked at again after this.
 const NO_VICTIM_PAUSE_NS: u64 = 1_000_000_000;
 /// One in which a kill has failed is, too.
@@ -61,12 +60,15 @@ impl Scan {
         let mut weighed: Vec<Weighed> = seen.iter().map(weigh).collect();
         let mut living: Vec<&Seen> = seen.iter().filter(|it| !it.is_dying).collect();
         living.sort_by_key(|it| std::cmp::Reverse(it.held));
-        let candidates = living.iter().take(CANDIDATES).map(|it| Considered {
-            pid: it.pid,
-            comm: it.comm.clone(),
-            held: it.held,
-            is_spared: goes_last(it.held, limit, spared.contains(&it.pid)),
-        });
+        let candidates = living
+            .iter()
+            .take(KernelHalf::MOST_CANDIDATES)
+            .map(|it| Considered {
+                pid: it.pid,
+                comm: it.comm.clone(),
+                held: it.held,
+                is_spared: goes_last(it.held, limit, spared.contains(&it.pid)),
+            });
         let mut victim = Victim {
             pid: Pid::new(0),
             uid: level.account.uid().unwrap_or(Uid::new(0)),

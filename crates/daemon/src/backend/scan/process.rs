@@ -2,15 +2,13 @@
 //! One process as a scan sees it: who pays for it, what of its memory counts, whether it may die.
 
 use bursar_host::{Memory, Status, UserNamespaces, clock};
+use bursar_kernel::KernelHalf;
 use bursar_model::{AccountId, Bytes, Pid, Uid};
 use bursar_policy::Weighed;
 
 use super::Scan;
 use super::pending_victim::PendingVictim;
 use crate::payers::owner_of;
-
-/// As many as the kernel half keeps (abi.h SUBUIDS_MET).
-const MOST_SUBUIDS_MET: usize = 256;
 
 /// One process seen by a scan.
 #[derive(Debug, Clone)]
@@ -58,7 +56,9 @@ impl Scan {
         let (holder, uid) = (status.tid, status.uid);
         let owner = owner_of(namespaces, &self.proc, holder, uid, &mut self.query)?;
         let payer = self.payers.payer(owner);
-        if self.payers.subuid_payer(payer).is_some() && self.subuids_met.len() < MOST_SUBUIDS_MET {
+        if self.payers.subuid_payer(payer).is_some()
+            && self.subuids_met.len() < KernelHalf::MOST_SUBUIDS_MET
+        {
             self.subuids_met.insert(payer);
         }
         Some((self.payers.of(payer)?.0, payer))
