@@ -14,6 +14,7 @@
 #include "file_locks.bpf.h"
 #include "kernel_memory.bpf.h"
 #include "lock_notes.bpf.h"
+#include "magic.h"
 #include "netlink.bpf.h"
 #include "objects.bpf.h"
 #include "open_file.bpf.h"
@@ -30,7 +31,6 @@ enum {
 	CAP_NET_ADMIN = 12,
 	CAP_SYS_ADMIN = 21,
 	CAP_OPT_NOAUDIT = 2,	/* include/linux/security.h */
-	TMPFS_MAGIC = 0x01021994,
 };
 
 enum bill_row bill_row_type;	/* for the user half: BTF carries the types of variables only */
