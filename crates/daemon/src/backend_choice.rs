@@ -244,7 +244,7 @@ fn bpf(
         options,
         settings,
         config.gate.measure,
-        reaper.hand(),
+        reaper.handle(),
     )?;
     let how = match started {
         Started::Loaded => "kernel half loaded",

@@ -11,10 +11,12 @@ mod bounds;
 mod client;
 mod closer;
 mod connection_count;
+mod followers;
 mod line;
 mod listener;
 mod requester;
 mod scheduler;
+mod turn;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,10 +25,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::clock;
-use bursar_model::{AccountId, Gid, Uid};
+use bursar_model::Uid;
 use bursar_policy::Subordinates;
 use bursar_protocol::{Reply, events_socket, root_socket};
-use bursar_watchdog::{TimedQuery, time_waited};
+use bursar_watchdog::TimedQuery;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 
@@ -37,19 +39,16 @@ use self::connection_count::ConnectionCount;
 use self::listener::Listener;
 use self::scheduler::Scheduler;
 
+pub(crate) use self::admission::AdmissionCounters;
 pub(crate) use self::line::to_line;
 pub(crate) use self::requester::{ClientId, Requester, Socket};
+pub(crate) use self::turn::After;
 
 /// Connections of one user that have: a process of his that uses tmalloc needs one all its life.
 pub(crate) const RESERVING_PER_USER: usize = 512;
 
 /// Connections of one user that wait for a level of an account.
 pub(crate) const WATCHING_PER_USER: usize = 128;
-
-/// One connection is answered for so long before others are.
-const TURN: Duration = Duration::from_micros(100);
-/// A turn that lasts longer has waited, and not for a processor.
-const LONG: Duration = Duration::from_millis(10);
 
 /// With a client's number: the process behind that client, which has something reserved.
 const PROCESS: u64 = 1 << 63;
@@ -58,28 +57,6 @@ const LISTENERS: u64 = 3;
 /// Which of them is root's alone.
 const OF_ROOT: usize = 1;
 const EVENTS: usize = 2;
-
-/// What becomes of a connection after a line was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum After {
-    /// It may ask again.
-    Ask,
-    /// It gets events from now on.
-    Follow,
-}
-
-/// What became of those who ask for more than is theirs.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct AdmissionCounters {
-    /// Connections refused or cut because of a bound.
-    pub(crate) cut: u64,
-    /// Requests that had to wait until their user had time of ours again.
-    pub(crate) delayed: u64,
-    /// Whether one more connection of this user may have something reserved.
-    pub(crate) may_reserve: bool,
-    /// Whether one more may wait for a level.
-    pub(crate) may_watch: bool,
-}
 
 /// The socket and its connections.
 #[derive(Debug)]
@@ -96,17 +73,6 @@ pub(crate) struct Control {
     cut: u64,
     /// Who has gone since this was asked for last.
     gone: Vec<ClientId>,
-}
-
-/// A connection's turn: its lines are answered until [`TURN`] is over.
-#[derive(Debug)]
-pub(crate) struct Turn {
-    pub(crate) requester: Requester,
-    /// Our processor time when it began.
-    began: Duration,
-    /// How long we had waited for processes by then.
-    waited: Duration,
-    since: Duration,
 }
 
 impl Control {
@@ -138,14 +104,6 @@ impl Control {
             cut: 0,
             gone: Vec::new(),
         })
-    }
-
-    /// Lets the members of a group, or root alone, hear all events.
-    pub(crate) fn let_hear_events(&self, group: Option<Gid>) {
-        let listener = self.listeners.get(EVENTS);
-        if let Some(Err(error)) = listener.map(|it| it.let_group_in(group)) {
-            tracing::error!("only root can read the events of all: {error:#}");
-        }
     }
 
     /// Hears what clients have sent, lets in whoever is at the listener, and writes where there is room. Who has a
@@ -210,68 +168,6 @@ impl Control {
         Some(uid)
     }
 
-    /// Whose turn it is.
-    pub(crate) fn next(&mut self) -> Option<Turn> {
-        self.resume_listeners();
-        let now = moment();
-        let id = self.scheduler.next(now)?;
-        let client = self.clients.get_mut(&id)?;
-        client.is_waiting = false;
-        Some(Turn {
-            requester: Requester {
-                client: id,
-                uid: client.uid,
-                pid: client.pid,
-                payer: AccountId::of(client.payer),
-                counts_as: client.counts_as,
-                socket: client.socket,
-            },
-            began: own_time(),
-            waited: time_waited(),
-            since: now,
-        })
-    }
-
-    /// The line that is to be answered now.
-    pub(crate) fn line_of(&mut self, turn: &Turn) -> Option<Vec<u8>> {
-        let client = self.clients.get_mut(&turn.requester.client)?;
-        if moment().saturating_sub(turn.since) > TURN || client.has_much_to_say() {
-            return None;
-        }
-        let (line, is_cut) = client.take_line();
-        self.cut = self.cut.saturating_add(is_cut.into());
-        line
-    }
-
-    /// What is answered; no reply: it comes later.
-    pub(crate) fn answer(&mut self, turn: &Turn, reply: Option<(Reply, After)>) {
-        let Some(client) = self.clients.get_mut(&turn.requester.client) else {
-            return;
-        };
-        match reply {
-            Some((reply, after)) => {
-                client.is_following |= after == After::Follow;
-                client.send(&to_line(&reply));
-            }
-            // Whoever has hung up already hears no late answer, and nothing would tell us so later.
-            None if client.is_watched_no_more => self.end(turn.requester.client),
-            None => client.is_owed = true,
-        }
-    }
-
-    /// Sends the answers, and charges the user for them.
-    pub(crate) fn end_turn(&mut self, turn: &Turn) {
-        let Requester {
-            client, counts_as, ..
-        } = turn.requester;
-        self.flush(client);
-        self.charge(&[counts_as], turn.began);
-        // Who has us wait for a process pays for that, too. Nobody pays for our waiting for a processor.
-        let waited = time_waited().saturating_sub(turn.waited);
-        let waited = waited.saturating_sub(LONG);
-        self.scheduler.charge(counts_as, waited, moment());
-    }
-
     /// Sends a reply that could not be given at once.
     pub(crate) fn reply(&mut self, id: ClientId, reply: &Reply) {
         if let Some(client) = self.clients.get_mut(&id) {
@@ -300,55 +196,6 @@ impl Control {
             .min()
     }
 
-    /// Its process has something reserved: it counts apart from those that only ask. A connection may
-    /// outlive its process in a child's hands; it ends with the process that `process` becomes readable
-    /// for.
-    pub(crate) fn set_reserving(&mut self, id: ClientId, process: BorrowedFd<'_>) {
-        let Some(client) = self.clients.get_mut(&id) else {
-            return;
-        };
-        client.is_reserving = true;
-        self.reserving.add(client.counted_as());
-        let token = EventData::new_u64(id.to_token() | PROCESS);
-        if let Err(error) = epoll::add(&self.epoll, process, token, EventFlags::IN) {
-            tracing::warn!(%error, "a process with a reservation could not be watched");
-            self.end(id);
-        }
-    }
-
-    /// Its process has a reservation of its own, whose end is noticed elsewhere: the connection counts apart
-    /// from those that only ask, while there is room.
-    pub(crate) fn count_as_reserving(&mut self, id: ClientId) {
-        let who = self.clients.get(&id).map(Client::counted_as);
-        if who.is_some_and(|who| self.may_reserve(who))
-            && let Some(client) = self.clients.get_mut(&id).filter(|it| !it.is_reserving)
-        {
-            client.is_reserving = true;
-            self.reserving.add(client.counted_as());
-        }
-    }
-
-    /// It waits for a level of an account, or does no more: while it does it counts apart from those that ask.
-    pub(crate) fn set_watching(&mut self, id: ClientId, is_watching: bool) {
-        let Some(client) = self.clients.get_mut(&id) else {
-            return;
-        };
-        let who = client.counted_as();
-        match (
-            std::mem::replace(&mut client.is_watching, is_watching),
-            is_watching,
-        ) {
-            (false, true) => self.watching.add(who),
-            (true, false) => self.watching.take(who),
-            _ => {}
-        }
-    }
-
-    /// Whether its process is known to have something reserved.
-    pub(crate) fn is_reserving(&self, id: ClientId) -> bool {
-        self.clients.get(&id).is_some_and(|it| it.is_reserving)
-    }
-
     fn end(&mut self, id: ClientId) {
         if let Some(client) = self.clients.remove(&id) {
             let who = client.counted_as();
@@ -370,33 +217,6 @@ impl Control {
     /// Who has gone since this was asked for last.
     pub(crate) fn take_gone(&mut self) -> Vec<ClientId> {
         std::mem::take(&mut self.gone)
-    }
-
-    /// Sends an event to whoever follows and may see it.
-    pub(crate) fn publish(&mut self, line: &[u8], may_see: impl Fn(Uid) -> bool) {
-        let follows = |client: &Client| {
-            client.is_following && (client.socket == Socket::Events || may_see(client.uid))
-        };
-        let told: Vec<ClientId> = self
-            .clients
-            .iter()
-            .filter_map(|(&id, client)| follows(client).then_some(id))
-            .collect();
-        if told.is_empty() {
-            return;
-        }
-        let began = own_time();
-        let mut heard = Vec::new();
-        for id in told {
-            heard.extend(self.clients.get(&id).map(|client| client.counts_as));
-            if self.clients.get_mut(&id).is_some_and(|it| it.tell(line)) {
-                self.cut = self.cut.saturating_add(1);
-                self.end(id);
-            } else {
-                self.flush(id);
-            }
-        }
-        self.charge(&heard, began);
     }
 
     /// Writes what a client can take, and sees to it that it is heard and answered next.
@@ -437,37 +257,6 @@ impl Control {
         let all: usize = users.clone().map(Client::unread).sum();
         let own: usize = users.filter(mine).map(Client::unread).sum();
         own > bounds.unread_per_user || all > bounds.unread
-    }
-
-    /// The users who follow events.
-    pub(crate) fn followers(&self) -> Vec<Uid> {
-        let mut users: Vec<Uid> = self
-            .clients
-            .values()
-            .filter(|client| client.is_following && client.socket == Socket::Requests)
-            .map(|client| client.uid)
-            .collect();
-        users.sort_unstable();
-        users.dedup();
-        users
-    }
-
-    /// How it stands, and stands for whose turn it is.
-    pub(crate) fn admission(&self, turn: &Turn) -> AdmissionCounters {
-        let Requester {
-            client,
-            counts_as: uid,
-            socket,
-            ..
-        } = turn.requester;
-        let who = CountedAs { socket, uid };
-        AdmissionCounters {
-            may_reserve: self.may_reserve(who) || self.is_reserving(client),
-            may_watch: self.may_watch(who)
-                || self.clients.get(&client).is_some_and(|it| it.is_watching),
-            cut: self.cut,
-            delayed: self.scheduler.delayed,
-        }
     }
 }
 

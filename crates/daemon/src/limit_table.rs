@@ -1,32 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The limits as written, the names in them as looked up, and the accounts that follow.
+//! The limits as written and the accounts that follow. What the names in them stand for is looked up in
+//! `limit_table/lookups.rs`.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+mod lookups;
+
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bursar_config::{Before, ConfigError, LAST_GOOD, Limit, Limits};
-use bursar_host::{Lookup, Users};
-use bursar_model::{AccountId, AccountKind, Bytes, Gid, KillManner, Mode, Uid, Who};
-use bursar_policy::{Directory, Entry, NameError, Plan, plan};
+use bursar_host::Lookup;
+use bursar_model::{AccountId, AccountKind, Bytes, KillManner, Mode, Uid, Who};
+use bursar_policy::{Entry, NameError, Plan, plan};
 
+use self::lookups::{Answers, Lookups};
 use crate::account_files::AccountFiles;
 use crate::kept_file::KeptFile;
-use crate::name_cache::{NameCache, Settled};
-use crate::names::{LastAnswer, Name, Names, Watched};
+use crate::names::{Name, Names};
 use crate::payers::Coverage;
 use crate::subordinates::SubuidFile;
-
-/// Names looked up for one set of limits and remembered meanwhile.
-const REMEMBERED_NAMES: usize = 4096;
-
-/// A directory that does not answer is waited for so long while the limits are worked out, and by one
-/// time-out of its own more.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What comes of it when what names stood for cannot be written down.
-const NOT_KEPT: &str = "names may be unknown while the directory is down";
 
 /// What comes of it when the limits in force cannot be.
 const COPY_NOT_KEPT: &str = "a start with a file that is wrong goes by older limits";
@@ -42,35 +34,16 @@ pub(crate) struct Basis {
     pub(crate) is_dry_run: bool,
 }
 
-/// Who says what names stand for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answers {
-    /// The directory, now.
-    Fresh,
-    /// It did when limits were last put in force. Names that were not asked for then are asked for now.
-    Last,
-}
-
 /// The limits and what they mean here.
 #[derive(Debug)]
 pub(crate) struct LimitTable {
     limits: Limits,
     plan: Plan,
-    users: Users,
+    lookups: Lookups,
     names: Names,
     basis: Basis,
     coverage: Coverage,
-    /// Names in the limits last worked out, and what they stood for.
-    watched: Vec<Watched>,
-    /// Users whose names are numbers in the limits, as far as asked since files of users last changed.
-    namesakes: BTreeMap<Uid, Option<Uid>>,
     files: AccountFiles,
-    name_cache: NameCache,
-    name_cache_file: KeptFile,
-    /// What the plan last worked out has found. It replaces `name_cache` when that plan is adopted, so a change that is
-    /// only tried changes nothing.
-    looked_up: NameCache,
-    subuid: SubuidFile,
     /// The limits in force, for a start with a file that is wrong or would kill at once.
     copy: KeptFile,
     /// What is kept there.
@@ -118,27 +91,18 @@ impl LimitTable {
             (Err(error), Some(limits)) => (limits, Some(error)),
             (Err(error), None) => return Err(error),
         };
-        let name_cache_path = state.join("names.toml");
-        let name_cache = NameCache::load(&name_cache_path);
-        let as_of = name_cache.as_of();
+        let lookups = Lookups::load(state.join("names.toml"), subuid);
+        let as_of = lookups.cache().as_of();
         let as_before =
             |limits: Limits| as_of.map_or_else(|| limits.clone(), |at| limits.as_of(at));
-        let name_cache_file = KeptFile::start("name-cache", name_cache_path, NOT_KEPT);
-        let users = Users::new(REMEMBERED_NAMES).with_patience(PATIENCE);
         let mut limit_table = Self {
             limits: Limits::new(path),
             plan: Plan::default(),
-            users,
+            lookups,
             names,
             basis,
             coverage,
-            watched: Vec::new(),
-            namesakes: BTreeMap::new(),
             files: AccountFiles::watch(),
-            name_cache,
-            name_cache_file,
-            looked_up: NameCache::default(),
-            subuid,
             copy: KeptFile::start("limits-copy", copy, COPY_NOT_KEPT),
             kept: None,
             is_outdated,
@@ -174,7 +138,7 @@ impl LimitTable {
     /// The limits as they are written now, and what they mean; those before stay until they are adopted.
     pub(crate) fn read_again(&mut self) -> Result<(Limits, Plan), ConfigError> {
         let limits = limits_at(self.limits.path(), self.limits.before())?;
-        self.subuid.forget();
+        self.lookups.forget_subuid();
         let plan = self.plan_with(&limits);
         self.names.refresh();
         Ok((limits, plan))
@@ -211,15 +175,13 @@ impl LimitTable {
 
     /// The accounts as they would be with other limits. Names are asked for anew each time: a user may
     /// have come, or another have his name; those in the file of subordinate uids only when that is read. This
-    /// is the one place where the loop waits for a directory, and [`PATIENCE`] bounds that.
+    /// is the one place where the loop waits for a directory, and [`Lookups`] bounds that.
     pub(crate) fn plan_with(&mut self, limits: &Limits) -> Plan {
         self.plan_by(limits, Answers::Fresh)
     }
 
     fn plan_by(&mut self, limits: &Limits, answers: Answers) -> Plan {
-        self.users.forget();
-        self.watched.clear();
-        self.looked_up = NameCache::default();
+        self.lookups.begin();
         let entries: Vec<Entry> = limits
             .iter()
             .map(|limit| Entry {
@@ -230,50 +192,33 @@ impl LimitTable {
                 mode: self.mode_of(limit),
             })
             .collect();
-        let (directory, remarks) = self.look_up(&entries, answers);
+        let (directory, remarks) = self.lookups.look_up(&entries, answers);
         let mut plan = plan(&entries, &directory, self.basis.ram, &self.coverage);
         plan.remarks.extend(remarks);
-        self.read_subordinates(&mut plan);
+        self.lookups
+            .read_subordinates(&mut plan, self.names.users());
         plan
-    }
-
-    /// Who has a limit of his own, or was ever known by name, pays for himself, whoever was given his uid.
-    fn read_subordinates(&mut self, plan: &mut Plan) {
-        let planned = plan.accounts.values();
-        let with_limit = planned.flat_map(|it| it.payers.iter().copied());
-        let own = with_limit.collect::<BTreeSet<_>>();
-        let own = own.into_iter().chain(self.names.users()).collect();
-        let (users, next) = (&mut self.users, &mut self.looked_up);
-        let meaning = self.subuid.read(users, &self.name_cache, next, &own);
-        plan.subordinates = meaning.subordinates;
-        plan.notes.extend(meaning.remarks);
-        let unreachable = meaning.unreachable.into_iter().map(|name| Watched {
-            who: Who::User(name),
-            answer: LastAnswer::Nothing,
-            nobodys: BTreeSet::new(),
-        });
-        self.watched.extend(unreachable);
     }
 
     /// The accounts as they are with names looked up anew, in the file of subordinate uids too.
     pub(crate) fn plan_anew(&mut self, limits: &Limits) -> Plan {
-        self.subuid.forget();
+        self.lookups.forget_subuid();
         self.plan_with(limits)
     }
 
     /// Numbers of limits that nobody has had for long.
     pub(crate) fn long_absent(&self) -> BTreeSet<Uid> {
-        self.name_cache.long_absent(SystemTime::now())
+        self.lookups.cache().long_absent(SystemTime::now())
     }
 
     /// No name in the limits stands for these any more, from the next look-up on.
     pub(crate) fn forget_absent(&mut self, uids: &BTreeSet<Uid>) {
-        self.name_cache.forget(uids);
+        self.lookups.forget_absent(uids);
     }
 
     /// Whose subordinate uids are.
     pub(crate) const fn subuid(&self) -> &SubuidFile {
-        &self.subuid
+        self.lookups.subuid()
     }
 
     /// These are the limits from now on.
@@ -284,22 +229,18 @@ impl LimitTable {
         let users = self.plan.accounts.keys().filter_map(|id| id.uid());
         users.for_each(|uid| self.names.expect(uid));
         self.watch_names();
-        let looked_up = std::mem::take(&mut self.looked_up);
-        self.name_cache.replace(looked_up, self.limits.now());
+        self.lookups.adopt(self.limits.now());
         self.is_as_before = false;
-        if let Err(error) = self.name_cache.store(&self.name_cache_file) {
-            tracing::warn!(%error, "names looked up could not be kept: {NOT_KEPT}");
-        }
     }
 
     /// Has names asked for again, until one has another answer.
     pub(crate) fn watch_names(&mut self) {
-        self.names.watch(std::mem::take(&mut self.watched));
+        self.names.watch(self.lookups.take_watched());
     }
 
     /// Who is a user, and who is in which group, may have changed.
     pub(crate) fn review_names(&mut self) {
-        self.namesakes.clear();
+        self.lookups.forget_namesakes();
         self.names.review();
     }
 
@@ -362,91 +303,6 @@ impl LimitTable {
         self.limits.store_over(later)
     }
 
-    /// What names stand for, and what is to be known about each.
-    fn look_up(&mut self, entries: &[Entry], answers: Answers) -> (Directory, Vec<(Who, String)>) {
-        let mut directory = Directory::default();
-        let mut all = Vec::new();
-        for entry in entries {
-            let granted = entry.granted.iter().flatten();
-            for who in std::iter::once(&entry.who).chain(granted) {
-                if answers == Answers::Last && self.recall(who, &mut directory) {
-                    continue;
-                }
-                let remarks = self.look_up_one(who, &mut directory);
-                all.extend(remarks.into_iter().map(|text| (entry.who.clone(), text)));
-            }
-        }
-        (directory, all)
-    }
-
-    /// What this stood for, if that is known.
-    fn recall(&mut self, who: &Who, directory: &mut Directory) -> bool {
-        let (known, next) = (&self.name_cache, &mut self.looked_up);
-        match who {
-            Who::User(name) => {
-                let uid = known.last_user(name, next);
-                uid.map(|it| directory.users.insert(name.clone(), Ok(it)))
-                    .is_some()
-            }
-            Who::Group(name) | Who::Shared(name) => {
-                let group = known.last_group(name, next);
-                group
-                    .map(|it| directory.groups.insert(name.clone(), Ok(it)))
-                    .is_some()
-            }
-            // Whose name this is too is only remarked on.
-            Who::Uid(_) | Who::Default => true,
-        }
-    }
-
-    fn look_up_one(&mut self, who: &Who, directory: &mut Directory) -> Vec<String> {
-        let (users, next) = (&mut self.users, &mut self.looked_up);
-        let (remarks, answer, nobodys) = match who {
-            Who::User(name) => {
-                let found = users.by_name(name);
-                let last = LastAnswer::of_user(&found);
-                let settled: Settled<Uid> = self
-                    .name_cache
-                    .user(name, found, next, |uid| Some(users.by_uid(uid)));
-                directory.users.insert(name.clone(), settled.answer);
-                (settled.remarks, last, settled.nobodys)
-            }
-            Who::Group(name) | Who::Shared(name) => {
-                let found = users.members(name);
-                let last = LastAnswer::of_group(&found);
-                let users = RefCell::new(users);
-                let group_of = |gid| users.borrow_mut().group_by_gid(gid);
-                let owner_of = |uid| users.borrow_mut().by_uid_in_spare_time(uid);
-                let settled: Settled<(Gid, Vec<Uid>)> =
-                    self.name_cache.group(name, found, next, group_of, owner_of);
-                directory.groups.insert(name.clone(), settled.answer);
-                (settled.remarks, last, settled.nobodys)
-            }
-            // Nobody waits for that answer.
-            Who::Uid(uid) => return self.namesake(*uid).into_iter().collect(),
-            Who::Default => return Vec::new(),
-        };
-        self.watched.push(Watched {
-            who: who.clone(),
-            answer,
-            nobodys,
-        });
-        remarks
-    }
-
-    /// What is to be known of a user whose name is this number.
-    fn namesake(&mut self, uid: Uid) -> Option<String> {
-        let users = &mut self.users;
-        let asked = self.namesakes.entry(uid);
-        let found = *asked.or_insert_with(|| Some(users.by_name(&uid.to_string()).found()?.uid));
-        let other = found?;
-        (other != uid).then(|| {
-            format!(
-                "is taken for the uid {uid}; the user whose name is {uid} has the uid {other}: write {other} for him"
-            )
-        })
-    }
-
     /// What an account is called and where its limit comes from: by the name that its limit is written
     /// with, whatever the directory says today.
     pub(crate) fn name_of(&mut self, id: AccountId) -> (String, AccountKind) {
@@ -501,7 +357,7 @@ impl LimitTable {
             Lookup::Found(uid) => Ok(uid),
             Lookup::Absent => Err(NameError::Unknown),
             Lookup::Unavailable(errno) => {
-                let before = self.name_cache.uid_of(name);
+                let before = self.lookups.cache().uid_of(name);
                 before.ok_or_else(|| NameError::Unreachable(errno.to_string()))
             }
         }
@@ -513,7 +369,7 @@ impl LimitTable {
             Name::Is(name) => name,
             Name::Nobodys => uid.to_string(),
             Name::NotYet => {
-                let before = self.name_cache.name_of(uid).map(str::to_owned);
+                let before = self.lookups.cache().name_of(uid).map(str::to_owned);
                 before.unwrap_or_else(|| uid.to_string())
             }
         }
@@ -577,7 +433,7 @@ mod tests {
         let nobodys = AccountId::of(Uid::new(60997));
         assert_eq!(limit_table.name_of(nobodys).0, "60997");
         assert_eq!(
-            limit_table.name_cache.name_of(Uid::new(60998)),
+            limit_table.lookups.cache().name_of(Uid::new(60998)),
             Some("carol")
         );
         // Nobody has her name at this start: that she is gone is not proved by it, and what is only tried changes nothing.

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use bursar_host::{Group, Lookup, Members, User};
-use bursar_model::{Gid, Uid};
+use bursar_model::{Gid, Uid, abridged};
 use bursar_policy::NameError;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -371,41 +371,16 @@ impl NameCache {
 
 /// Who belongs to a group although nobody has the number.
 fn remark_on_nobodys(nobodys: &BTreeSet<Uid>) -> Option<String> {
-    let some: Vec<String> = nobodys
-        .iter()
-        .take(NAMES_SAID)
-        .map(Uid::to_string)
-        .collect();
-    let others = match nobodys.len().saturating_sub(some.len()) {
-        0 => String::new(),
-        count => format!(" and {count} more"),
-    };
-    (!some.is_empty()).then(|| {
-        format!(
-            "uids of members that the directory does not know any more keep the limit: {}{others}",
-            some.join(", ")
-        )
+    abridged(nobodys, NAMES_SAID).map(|uids| {
+        format!("uids of members that the directory does not know any more keep the limit: {uids}")
     })
 }
 
 /// Who is left out of a group although he may be meant.
 fn remarks_on(members: &Members) -> Vec<String> {
     let mut remarks = Vec::new();
-    if !members.unknown.is_empty() {
-        let names: Vec<&str> = members
-            .unknown
-            .iter()
-            .take(NAMES_SAID)
-            .map(String::as_str)
-            .collect();
-        let others = match members.unknown.len().saturating_sub(names.len()) {
-            0 => String::new(),
-            count => format!(" and {count} more"),
-        };
-        remarks.push(format!(
-            "the group lists names that no user has: {}{others}",
-            names.join(", ")
-        ));
+    if let Some(names) = abridged(&members.unknown, NAMES_SAID) {
+        remarks.push(format!("the group lists names that no user has: {names}"));
     }
     if members.is_cut_off {
         let count = members.uids.len();

@@ -2,9 +2,10 @@
 //! Users' names for what is shown and told, asked for by a thread of its own: a directory may take a
 //! time-out for each name, and the loop has kills and notices to attend to. Until there is an answer a
 //! user goes by his number. Not for limits: what names in them stand for is looked up when they change
-//! (`limit_table.rs`), and here only watched for another answer.
+//! (`limit_table/lookups.rs`), and here only watched for another answer.
 
 mod owners;
+mod rounds;
 mod watched;
 
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use bursar_model::Uid;
 use rustix::io::Errno;
 
 use owners::Owners;
+use rounds::{Rounds, WATCH};
 pub(crate) use watched::{LastAnswer, Watched};
 
 /// Names remembered, and questions that may wait.
@@ -33,15 +35,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const SPAN: Duration = Duration::from_secs(10);
 /// Root asks for a name that no limit has, and waits himself.
 const ROOTS_PATIENCE: Duration = Duration::from_secs(1);
-/// Names in limits are asked for again after so long: who sets a limit before he makes the user is about to
-/// make him. Then after twice as long each time, up to …
-const WATCH: Duration = Duration::from_secs(2);
-const LONGEST_WATCH: Duration = Duration::from_secs(300);
-/// When files of users or groups have changed, names are asked for after so long, as useradd changes several files:
-/// who has just left a group may grow at once, …
-const SETTLE: Duration = Duration::from_millis(20);
-/// … and after so many times as long as it took the last time: a user changes one of the files himself (chfn).
-const REST_SHARE: u32 = 20;
 /// What one round of them may take of sources that do not answer: other questions wait meanwhile.
 const WATCH_PATIENCE: Duration = Duration::from_secs(5);
 /// And of sources that are slow, for members of large groups.
@@ -360,78 +353,6 @@ impl AsFd for Names {
     }
 }
 
-/// What is asked for again, and when.
-struct Rounds {
-    watched: Vec<Watched>,
-    /// Users whose names may have changed.
-    users: Vec<Uid>,
-    first: Duration,
-    pause: Duration,
-    /// Until when changes are not looked at after the last round.
-    rests_until: Option<Instant>,
-    next: Instant,
-    is_near: bool,
-}
-
-impl Rounds {
-    fn new(first: Duration) -> Self {
-        Self {
-            watched: Vec::new(),
-            users: Vec::new(),
-            first,
-            pause: first,
-            rests_until: None,
-            next: Instant::now(),
-            is_near: false,
-        }
-    }
-
-    /// `None`: nothing is to be asked for.
-    fn wait(&self) -> Option<Duration> {
-        let is_needed = !self.watched.is_empty() || !self.users.is_empty();
-        is_needed.then(|| self.next.saturating_duration_since(Instant::now()))
-    }
-
-    fn watch(&mut self, watched: Vec<Watched>) {
-        self.watched = watched;
-        self.pause = self.first;
-        if !self.is_near {
-            self.next = Instant::now() + self.pause;
-        }
-    }
-
-    fn review(&mut self, users: Vec<Uid>) {
-        self.users = users;
-        self.pause = self.first;
-        // Changes that follow one another do not put it off.
-        if !std::mem::replace(&mut self.is_near, true) {
-            let settled = Instant::now() + SETTLE.min(self.first);
-            self.next = self
-                .rests_until
-                .map_or(settled, |rested| rested.max(settled));
-        }
-    }
-
-    /// Asks for all; whether one of those watched has another answer.
-    fn run(&mut self, source: &mut impl Source, mut tell: impl FnMut(Answer)) -> bool {
-        let begun = Instant::now();
-        for uid in std::mem::take(&mut self.users) {
-            tell(Answer::Name(uid, source.name_of(uid), SystemTime::now()));
-        }
-        let is_news = self.watched.iter().any(|it| it.has_news(source));
-        if is_news {
-            // What follows from it is another list.
-            self.watched.clear();
-        }
-        let now = Instant::now();
-        self.is_near = false;
-        self.rests_until = Some(now + (now - begun) * REST_SHARE);
-        self.pause = self.pause.saturating_mul(2).min(LONGEST_WATCH);
-        self.next = now + self.pause;
-        is_news
-    }
-}
-
 fn work(
     questions: &Receiver<Question>,
     answers: &Sender<Answer>,
@@ -486,6 +407,7 @@ mod tests {
 
     use bursar_model::Gid;
 
+    use super::rounds::LONGEST_WATCH;
     use super::*;
 
     /// A directory that knows alice, 1001; each question waits for its gate, and `is_down` says that

@@ -35,7 +35,7 @@ pub(crate) struct Marked {
 
 /// A marked process that is there still.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldProcess {
     pub(crate) pidfd: Pidfd,
     pub(crate) uid: Uid,
     /// Made printable.
@@ -132,11 +132,11 @@ fn number(text: &[u8]) -> Option<u64> {
 }
 
 /// A hold on a marked process, if it really is dying: its number may be another's by now.
-pub(crate) fn hold(proc: &Proc, pid: Pid) -> Option<Held> {
+pub(crate) fn hold(proc: &Proc, pid: Pid) -> Option<HeldProcess> {
     let (pidfd, status) = hold_dying(proc, pid)?;
     let comm = proc.comm(pid).ok().flatten();
     let is_there = !pidfd.wait_readable(Some(std::time::Duration::ZERO)).ok()?;
-    Some(Held {
+    Some(HeldProcess {
         pidfd,
         uid: status.uid,
         comm: comm.filter(|_| is_there).map(|it| it.to_printable()),

@@ -46,7 +46,7 @@ impl Finished {
 
 /// Where the counts are.
 #[derive(Debug, Default)]
-struct Board {
+struct CountState {
     begun: u64,
     finished: u64,
     latest: Option<Arc<Finished>>,
@@ -64,7 +64,7 @@ pub(crate) struct Physpages {
 #[derive(Debug)]
 struct Counter {
     orders: SyncSender<Order>,
-    board: Arc<Mutex<Board>>,
+    state: Arc<Mutex<CountState>>,
     ordered: u64,
 }
 
@@ -77,8 +77,8 @@ pub(crate) enum State {
     Failed(String),
 }
 
-fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
-    board.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(state: &Mutex<CountState>) -> MutexGuard<'_, CountState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Physpages {
@@ -117,19 +117,19 @@ impl Counter {
     fn start(blocklist: Arc<Blocklist>) -> Result<Self> {
         let query = TimedQuery::new("pagemap-query", blocklist).context("open /proc")?;
         let (orders, received) = sync_channel(1);
-        let board = Arc::new(Mutex::new(Board::default()));
-        let shown = Arc::clone(&board);
+        let state = Arc::new(Mutex::new(CountState::default()));
+        let shown = Arc::clone(&state);
         bursar_host::thread::spawn("pagemap-scan", move || work(&received, &shown, query))
             .context("start the thread that counts mapped pages")?;
         Ok(Self {
             orders,
-            board,
+            state,
             ordered: 0,
         })
     }
 
     fn order(&mut self, order: Order) -> Result<u64> {
-        let begun = lock(&self.board).begun;
+        let begun = lock(&self.state).begun;
         if self.ordered > begun {
             return Ok(self.ordered);
         }
@@ -145,15 +145,15 @@ impl Counter {
     }
 
     fn latest(&self) -> Option<Arc<Finished>> {
-        lock(&self.board).latest.clone()
+        lock(&self.state).latest.clone()
     }
 
     fn state(&self, ticket: u64) -> State {
-        let board = lock(&self.board);
-        if board.finished < ticket.min(self.ordered) {
+        let state = lock(&self.state);
+        if state.finished < ticket.min(self.ordered) {
             return State::Counting(ticket);
         }
-        match (&board.latest, &board.failure) {
+        match (&state.latest, &state.failure) {
             (_, Some(failure)) => State::Failed(failure.clone()),
             (Some(latest), None) => State::Counted(Arc::clone(latest)),
             (None, None) => State::Failed("nothing has been counted yet".to_owned()),
@@ -161,7 +161,7 @@ impl Counter {
     }
 }
 
-fn work(orders: &Receiver<Order>, board: &Mutex<Board>, mut query: TimedQuery) {
+fn work(orders: &Receiver<Order>, state: &Mutex<CountState>, mut query: TimedQuery) {
     let mut scanner = None;
     loop {
         let heard = match scanner {
@@ -178,20 +178,20 @@ fn work(orders: &Receiver<Order>, board: &Mutex<Board>, mut query: TimedQuery) {
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let ticket = {
-            let mut board = lock(board);
-            board.begun = board.begun.saturating_add(1);
-            board.begun
+            let mut state = lock(state);
+            state.begun = state.begun.saturating_add(1);
+            state.begun
         };
         let made = count(&mut scanner, &order, &mut query);
-        let mut board = lock(board);
-        board.finished = ticket;
+        let mut state = lock(state);
+        state.finished = ticket;
         match made {
             Ok(count) => {
                 let at = Instant::now();
-                board.latest = Some(Arc::new(Finished { count, at }));
-                board.failure = None;
+                state.latest = Some(Arc::new(Finished { count, at }));
+                state.failure = None;
             }
-            Err(error) => board.failure = Some(format!("{error:#}")),
+            Err(error) => state.failure = Some(format!("{error:#}")),
         }
     }
 }

@@ -33,7 +33,8 @@ const GROUPS_TOLD: usize = 3;
 const PARENTS_ASKED: usize = 64;
 /// Characters of a command line.
 const COMMAND_WIDTH: usize = 256;
-const COMM_WIDTH: usize = 64;
+/// A comm has at most 15 bytes; escapes make it longer.
+pub(crate) const COMM_WIDTH: usize = 64;
 /// Of a candidate's command line: there are eight with each kill.
 const CANDIDATE_WIDTH: usize = 120;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::{HostError, Pidfd, Waker};
 use bursar_model::{Bytes, Nanos, Pid, ReapStatus, Uid};
-use bursar_reap::{Errand, Fate, Job, News, Priority, Reaper, Report, Victim};
+use bursar_reap::{Fate, Job, JobKind, Priority, ReapEvent, Reaper, Report, Victim};
 use bursar_watchdog::{Blocklist, Owner, TimedQuery};
 
 /// How long the main thread or the ring reader waits for one process.
@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_millis(100);
 /// The reaper and its reports.
 #[derive(Debug)]
 pub(crate) struct VictimReaper {
-    hand: ReapHandle,
+    handle: ReapHandle,
     reports: Receiver<Report>,
     waker: Waker,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Dying {
     /// What it had of its own then, as far as known.
     pub(crate) private: Option<Bytes>,
     /// Whoever has this number now: whether it is dying is looked at before anything is done.
-    pub(crate) is_hearsay: bool,
+    pub(crate) is_unverified: bool,
 }
 
 /// Hands victims over, from any thread.
@@ -61,53 +61,53 @@ impl VictimReaper {
         // for itself. There are no more than victims, and the ring reader, from whom those come, waits for the main thread.
         let (outbox, reports) = channel();
         let (waker_of_thread, sender) = (waker.clone(), outbox.clone());
-        let reaper = Reaper::start(move |news| {
-            // We send the signals ourselves: the other news is none.
-            if let News::Settled(report) = news {
+        let reaper = Reaper::start(move |event| {
+            // We send the signals ourselves: the other event says nothing new.
+            if let ReapEvent::Settled(report) = event {
                 // The main thread ends last.
                 let _ = sender.send(*report);
                 waker_of_thread.wake();
             }
         })
         .context("start the reapers")?;
-        let hand = ReapHandle {
+        let handle = ReapHandle {
             reaper,
             outbox,
             waker: waker.clone(),
         };
         Ok(Self {
-            hand,
+            handle,
             reports,
             waker,
         })
     }
 
     /// For another thread.
-    pub(crate) fn hand(&self) -> ReapHandle {
+    pub(crate) fn handle(&self) -> ReapHandle {
         ReapHandle {
-            reaper: self.hand.reaper.clone(),
-            outbox: self.hand.outbox.clone(),
+            reaper: self.handle.reaper.clone(),
+            outbox: self.handle.outbox.clone(),
             waker: self.waker.clone(),
         }
     }
 
     pub(crate) fn priority(&self) -> Priority {
-        self.hand.reaper.priority()
+        self.handle.reaper.priority()
     }
 
     /// Processes that must not be called: a thread of ours hangs at each.
     pub(crate) fn blocklist(&self) -> &Arc<Blocklist> {
-        self.hand.blocklist()
+        self.handle.blocklist()
     }
 
     /// Asks for the main thread, which everybody waits for.
     pub(crate) fn timed_query(&self) -> Result<TimedQuery> {
-        self.hand.timed_query("query").context("open /proc")
+        self.handle.timed_query("query").context("open /proc")
     }
 
     /// What hostile processes have cost us.
     pub(crate) fn note_losses(&self, status: &mut ReapStatus) {
-        let reaper = &self.hand.reaper;
+        let reaper = &self.handle.reaper;
         status.threads_away = reaper.blocklist().hanging();
         status.threads_lost = reaper.blocklist().abandoned();
         status.left_alone = reaper.blocklist().refused();
@@ -116,7 +116,7 @@ impl VictimReaper {
 
     /// See [`ReapHandle::reap`].
     pub(crate) fn reap(&self, dying: Dying) {
-        self.hand.reap(dying);
+        self.handle.reap(dying);
     }
 
     /// What has been told since the last call.
@@ -148,7 +148,7 @@ impl ReapHandle {
             pidfd,
             signalled,
             private,
-            is_hearsay,
+            is_unverified,
         } = dying;
         match pidfd {
             Some(pidfd) => {
@@ -156,9 +156,9 @@ impl ReapHandle {
                 let mut victim = Victim::new(pidfd, signalled, tag);
                 victim.owner = Some(Owner::User(uid));
                 victim.private = private;
-                victim.is_hearsay = is_hearsay;
-                self.reaper.hand(Job {
-                    errand: Errand::Reap,
+                victim.is_unverified = is_unverified;
+                self.reaper.submit(Job {
+                    kind: JobKind::Reap,
                     victims: vec![victim],
                 });
             }

@@ -22,9 +22,8 @@ use crate::history::History;
 use crate::limit_table::LimitTable;
 use crate::log;
 use crate::message::{Message, Reader, Subject};
+use crate::programs::COMM_WIDTH;
 
-/// A comm has at most 15 bytes; escapes make it longer.
-const COMM_WIDTH: usize = 64;
 /// How the reason of a victim's end begins that the kernel chose.
 pub(crate) const KERNELS_OOM_KILLER: &str = "killed by the kernel's OOM killer";
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bursar_host::{FileWatch, Lookup, SubuidLine, SubuidOwner, User, Users, subuids};
 use bursar_kernel::KernelHalf;
-use bursar_model::{Uid, printable};
+use bursar_model::{Uid, abridged, printable};
 use bursar_policy::{NameError, Subordinate, Subordinates};
 
 use crate::name_cache::NameCache;
@@ -209,13 +209,14 @@ impl Names {
     }
 
     fn remarks(&self) -> impl Iterator<Item = String> + use<> {
-        let unknown = said(&self.unknown).map(|names| format!("names that no user has: {names}"));
+        let unknown = abridged(&self.unknown, MOST_SAID)
+            .map(|names| format!("names that no user has: {names}"));
         let shown: Vec<String> = self
             .unreachable
             .iter()
             .map(|name| printable(name.as_bytes(), NAME_SHOWN))
             .collect();
-        let unreachable = said(&shown).map(|names| {
+        let unreachable = abridged(&shown, MOST_SAID).map(|names| {
             format!(
                 "users that cannot be looked up: {names}; until they can, files of their subordinate uids \
                  count for nobody"
@@ -234,7 +235,7 @@ impl Names {
                 format!("{} to {} ({one} and {other})", it.first, it.last)
             })
             .collect();
-        let disputed = said(&disputed).map(|ranges| {
+        let disputed = abridged(&disputed, MOST_SAID).map(|ranges| {
             format!(
                 "uids given to several users: {ranges}; processes that have them outside of user namespaces count \
                  as one user, and files they own in memory for nobody else"
@@ -250,16 +251,6 @@ impl Names {
         });
         disputed.into_iter().chain(left_out)
     }
-}
-
-/// The first of them, and how many more there are; `None` where there are none.
-fn said(all: &[String]) -> Option<String> {
-    let (first, others) = all.split_at_checked(MOST_SAID).unwrap_or((all, &[]));
-    let others = match others.len() {
-        0 => String::new(),
-        count => format!(" and {count} more"),
-    };
-    (!first.is_empty()).then(|| format!("{}{others}", first.join(", ")))
 }
 
 #[cfg(test)]
@@ -337,13 +328,5 @@ mod tests {
         // Who has an account is the limits' to say.
         assert_eq!(read(&mut file, &[60_605]), None);
         assert_eq!(read(&mut file, &[]), Some(60_511));
-    }
-
-    #[test]
-    fn many_are_said_by_their_number() {
-        let all: Vec<String> = (1..=5).map(|number| number.to_string()).collect();
-        assert_eq!(said(&all).as_deref(), Some("1, 2, 3 and 2 more"));
-        assert_eq!(said(&all[..3]).as_deref(), Some("1, 2, 3"));
-        assert_eq!(said(&[]), None);
     }
 }

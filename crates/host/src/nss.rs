@@ -9,8 +9,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
 
 use bursar_model::{Gid, Uid};
 use rustix::io::Errno;
@@ -182,16 +181,15 @@ pub(crate) fn group_by_gid(gid: Gid) -> Lookup<Group> {
 }
 
 /// Shows every user that the sources of names are willing to list to `visit` (large directories often
-/// list nobody) until it answers false, or until then.
+/// list nobody) until it answers false.
 ///
 /// # Errors
-/// When a source fails, or the time is over. Those seen before were seen.
-pub(crate) fn each_user(
-    until: Option<Instant>,
-    mut visit: impl FnMut(&User) -> bool,
-) -> Result<(), Errno> {
-    let is_over = || until.is_some_and(|until| Instant::now() >= until);
-    let _position = position(until)?;
+/// When a source fails. Those seen before were seen.
+pub(crate) fn each_user(mut visit: impl FnMut(&User) -> bool) -> Result<(), Errno> {
+    // The position in the list is the process's, not the thread's, and a thread may have it for as long as a directory
+    // takes to list everybody.
+    static POSITION: Mutex<()> = Mutex::new(());
+    let _position = POSITION.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: takes nothing; the lock keeps others of ours from moving the position.
     unsafe { libc::setpwent() };
     let done = loop {
@@ -205,7 +203,6 @@ pub(crate) fn each_user(
             (code, (!found.is_null()).then(|| user_of(&record)))
         });
         match next {
-            Lookup::Found(_) if is_over() => break Err(Errno::TIMEDOUT),
             Lookup::Found(user) if visit(&user) => {}
             // ENOENT is how the list ends.
             Lookup::Found(_) | Lookup::Absent | Lookup::Unavailable(Errno::NOENT) => break Ok(()),
@@ -215,25 +212,6 @@ pub(crate) fn each_user(
     // SAFETY: takes nothing.
     unsafe { libc::endpwent() };
     done
-}
-
-/// The position in the list is the process's, not the thread's, and a thread may have it for as long as a directory takes
-/// to list everybody. std's mutex knows no waiting until then.
-fn position(until: Option<Instant>) -> Result<MutexGuard<'static, ()>, Errno> {
-    static POSITION: Mutex<()> = Mutex::new(());
-    let Some(until) = until else {
-        return Ok(POSITION.lock().unwrap_or_else(PoisonError::into_inner));
-    };
-    loop {
-        match POSITION.try_lock() {
-            Ok(position) => return Ok(position),
-            Err(TryLockError::Poisoned(position)) => return Ok(position.into_inner()),
-            Err(TryLockError::WouldBlock) if Instant::now() >= until => {
-                return Err(Errno::TIMEDOUT);
-            }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
 }
 
 fn empty_group() -> libc::group {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use bursar_model::Uid;
+use bursar_model::{Uid, abridged};
 
 /// What lies beyond is not read, bytes.
 const MAX_FILE: u64 = 4 << 20;
@@ -77,15 +77,9 @@ fn parse(bytes: &[u8]) -> Subuids {
             None => wrong.push(number),
         }
     }
-    if !wrong.is_empty() {
-        let said: Vec<String> = wrong.iter().take(MOST_SAID).map(usize::to_string).collect();
-        let others = match wrong.len().saturating_sub(MOST_SAID) {
-            0 => String::new(),
-            count => format!(" and {count} more"),
-        };
+    if let Some(lines) = abridged(&wrong, MOST_SAID) {
         found.remarks.push(format!(
-            "left out, for they are not USER:FIRST:COUNT: lines {}{others}",
-            said.join(", ")
+            "left out, for they are not USER:FIRST:COUNT: lines {lines}"
         ));
     }
     found

@@ -22,18 +22,7 @@ impl Timer {
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM.
     pub fn polled() -> io::Result<Self> {
-        Self::new(TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
-    }
-
-    /// One for a thread to sleep on.
-    ///
-    /// # Errors
-    /// EMFILE, ENFILE, ENOMEM.
-    pub fn slept_on() -> io::Result<Self> {
-        Self::new(TimerfdFlags::CLOEXEC)
-    }
-
-    fn new(flags: TimerfdFlags) -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
@@ -65,11 +54,10 @@ impl Timer {
         Ok(())
     }
 
-    /// Takes note that it has expired, however often; one that is slept on is waited for. The kernel sets a
-    /// timer that repeats anew only here.
+    /// Takes note that it has expired, however often. The kernel sets a timer that repeats anew only here.
     ///
     /// # Errors
-    /// EAGAIN from one that is polled and has not expired.
+    /// EAGAIN from one that has not expired.
     pub fn take_expiry(&self) -> io::Result<()> {
         retry_on_intr(|| read(&self.0, &mut [0; 8]))?;
         Ok(())
@@ -84,18 +72,21 @@ impl AsFd for Timer {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
     use super::*;
     use crate::clock;
 
     #[test]
     fn it_expires_once_or_again_and_again_and_not_when_stopped() {
         let short = Duration::from_millis(2);
-        let timer = Timer::slept_on().unwrap();
-        timer.set(short, short).unwrap();
-        for _ in 0..3 {
-            timer.take_expiry().unwrap();
-        }
         let polled = Timer::polled().unwrap();
+        polled.set(short, short).unwrap();
+        for _ in 0..3 {
+            poll(&mut [PollFd::new(&polled, PollFlags::IN)], None).unwrap();
+            polled.take_expiry().unwrap();
+        }
+        polled.set(Duration::ZERO, Duration::ZERO).unwrap();
         let has_expired = || polled.take_expiry().is_ok();
         assert!(!has_expired());
         polled.set_at(clock::monotonic()).unwrap();

@@ -41,7 +41,6 @@ struct Waiting {
     patience: Option<Duration>,
     spent: Duration,
     given_up: Option<Errno>,
-    until: Option<Instant>,
 }
 
 /// Who belongs to a group.
@@ -87,11 +86,6 @@ impl Users {
     pub fn with_spare_time(mut self, spare_time: Duration) -> Self {
         self.spare_time = spare_time;
         self
-    }
-
-    /// From now on until told to forget, asks for so long: what is not remembered then has no answer (`TIMEDOUT`).
-    pub fn ask_within(&mut self, span: Duration) {
-        self.waiting.until = Instant::now().checked_add(span);
     }
 
     /// The user with this name.
@@ -179,8 +173,7 @@ impl Users {
             }
             true
         };
-        let until = self.waiting.until;
-        let listed = self.waiting.ask(|| match each_user(until, add) {
+        let listed = self.waiting.ask(|| match each_user(add) {
             Ok(()) => Lookup::Found(()),
             Err(errno) => Lookup::Unavailable(errno),
         });
@@ -224,8 +217,7 @@ impl Users {
             visit(user);
             true
         };
-        let until = self.waiting.until;
-        self.waiting.ask(|| match each_user(until, all) {
+        self.waiting.ask(|| match each_user(all) {
             Ok(()) => Lookup::Found(()),
             Err(errno) => Lookup::Unavailable(errno),
         })
@@ -237,7 +229,6 @@ impl Users {
         self.by_uid.clear();
         self.waiting.spent = Duration::ZERO;
         self.waiting.given_up = None;
-        self.waiting.until = None;
         self.spare_time_spent = Duration::ZERO;
     }
 
@@ -251,9 +242,6 @@ impl Waiting {
     fn ask<T>(&mut self, question: impl FnOnce() -> Lookup<T>) -> Lookup<T> {
         if let Some(errno) = self.given_up {
             return Lookup::Unavailable(errno);
-        }
-        if self.until.is_some_and(|until| Instant::now() >= until) {
-            return Lookup::Unavailable(Errno::TIMEDOUT);
         }
         let begun = Instant::now();
         let answer = question();
@@ -328,37 +316,6 @@ mod tests {
         let mut patient = Users::new(3);
         patient.waiting.ask(times_out);
         assert!(matches!(patient.by_uid(root), Lookup::Found(_)));
-    }
-
-    #[test]
-    fn who_lists_everybody_for_long_keeps_nobody_waiting_whose_time_is_over() {
-        let (listing, others) = std::sync::mpsc::channel();
-        let (end, ended) = std::sync::mpsc::channel::<()>();
-        let slow = std::thread::spawn(move || {
-            Users::new(3).each(|_| {
-                let _ = listing.send(());
-                let _ = ended.recv();
-            })
-        });
-        others.recv().unwrap();
-        let mut users = Users::new(3);
-        users.ask_within(Duration::from_millis(5));
-        let listed = users.each(|_| {});
-        assert_eq!(listed, Lookup::Unavailable(Errno::TIMEDOUT));
-        drop(end);
-        assert_eq!(slow.join().unwrap(), Lookup::Found(()));
-    }
-
-    #[test]
-    fn when_the_time_is_over_there_are_answers_to_what_is_remembered_only() {
-        let (root, other) = (Uid::new(0), Uid::new(1));
-        let mut users = Users::new(3);
-        users.by_uid(root);
-        users.ask_within(Duration::ZERO);
-        assert!(matches!(users.by_uid(root), Lookup::Found(_)));
-        assert_eq!(users.by_uid(other), Lookup::Unavailable(Errno::TIMEDOUT));
-        users.forget();
-        assert_ne!(users.by_uid(other), Lookup::Unavailable(Errno::TIMEDOUT));
     }
 
     #[test]

@@ -62,6 +62,9 @@ pub struct KernelHalf {
 }
 
 impl KernelHalf {
+    /// Candidates that are remembered with a kill.
+    pub const MOST_CANDIDATES: usize = abi::abi_constant::CANDIDATES.0 as usize;
+
     /// Takes over the kernel half below `root` if it is one of this build with these options, and
     /// loads one otherwise. Limits of one taken over hold throughout; those of another one go on
     /// holding until [`Self::take_charge`].

@@ -29,6 +29,8 @@ pub struct UidRange {
 impl KernelHalf {
     /// Ranges of subordinate uids that there is room for.
     pub const MOST_SUBORDINATES: usize = abi::abi_constant::SUBORDINATES.0 as usize;
+    /// Subordinate uids that are remembered, of processes outside of user namespaces.
+    pub const MOST_SUBUIDS_MET: usize = abi::abi_constant::SUBUIDS_MET.0 as usize;
 
     /// Says who pays for subordinate uids: for processes that have one outside of user namespaces, and for files that they
     /// own from the next count on.

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod abridged;
 mod account;
 mod beancounter;
 mod bounds;
@@ -25,6 +26,7 @@ mod usage;
 mod watch_level;
 mod who;
 
+pub use abridged::abridged;
 pub use account::{
     AccountKind, AccountStatus, BackendKind, Correction, DaemonStatus, KernelHalfStatus,
     KillManner, PssScanStatus, Rows,

@@ -50,16 +50,6 @@ impl UsageSample {
         self.kills = self.kills.saturating_add(later.kills);
     }
 
-    /// Held on average of so many seconds, of which what was not observed counts as nothing.
-    pub fn mean_over(&self, seconds: u64) -> Bytes {
-        let whole_ms = seconds.saturating_mul(1000);
-        let observed_ms = u64::from(self.observed_ms).min(whole_ms);
-        match whole_ms {
-            0 => Bytes::ZERO,
-            _ => self.mean.scaled(observed_ms, whole_ms),
-        }
-    }
-
     /// Whether something was refused or killed, or anybody was told.
     pub const fn is_eventful(&self) -> bool {
         self.notices > 0 || self.refusals > 0 || self.kills > 0
@@ -172,13 +162,6 @@ mod tests {
         assert_eq!((first.mean, first.max), (Bytes::new(175), Bytes::new(300)));
         assert_eq!((first.observed_ms, first.kills), (40_000, 2));
         assert_eq!(first.limit, None, "the later limit holds");
-    }
-
-    #[test]
-    fn what_was_not_observed_counts_as_nothing() {
-        assert_eq!(sample(30_000, 100, 100).mean_over(60), Bytes::new(50));
-        assert_eq!(sample(90_000, 100, 100).mean_over(60), Bytes::new(100));
-        assert_eq!(sample(0, 0, 0).mean_over(0), Bytes::ZERO);
     }
 
     #[test]

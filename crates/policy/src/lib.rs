@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod account_counters;
 mod agreement;
 mod beancounters;
 mod comparison;
@@ -15,11 +16,11 @@ mod reap;
 mod sample;
 mod subordinates;
 mod system_accounts;
-mod tally;
 mod tightening;
 mod victim;
 pub mod watermarks;
 
+pub use account_counters::{AccountCounters, Crossing};
 pub use agreement::{Agreement, Span, agreement};
 pub use beancounters::{Objects, Utilisation, dcachesize, kmemsize};
 pub use comparison::{Bound, Compared};
@@ -32,6 +33,5 @@ pub use reap::{
     next_step, reap_plan,
 };
 pub use subordinates::{Disputed, Subordinate, Subordinates};
-pub use tally::{Crossing, Tally};
 pub use tightening::Tightened;
 pub use victim::{Choice, Weighed, choose, first, goes_last, rank};

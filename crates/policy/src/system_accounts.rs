@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bursar_model::{Uid, Who};
+use bursar_model::{Uid, Who, abridged};
 
 use crate::{Plan, Planned};
 
@@ -34,18 +34,10 @@ impl Plan {
     /// Says so of each entry that limits some.
     pub(crate) fn remark_system_accounts(&mut self, uid_min: Uid) {
         for (who, uids) in self.system_accounts_limited(&Self::default(), uid_min) {
-            let shown: Vec<String> = uids
-                .iter()
-                .take(SHOWN)
-                .map(|it| format!("uid {it}"))
-                .collect();
-            let more = match uids.len().saturating_sub(shown.len()) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
+            let shown = abridged(uids.iter().map(|it| format!("uid {it}")), SHOWN);
             let text = format!(
-                "limits {}{more}, below UID_MIN ({uid_min}): that can kill system services",
-                shown.join(", ")
+                "limits {}, below UID_MIN ({uid_min}): that can kill system services",
+                shown.unwrap_or_default()
             );
             self.remarks.push((who, text));
         }

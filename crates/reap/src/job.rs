@@ -11,7 +11,7 @@ use bursar_watchdog::Owner;
 
 /// What is to be done with the victims of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errand {
+pub enum JobKind {
     /// Send SIGKILL, then take their memory.
     Kill,
     /// SIGKILL has been sent: take their memory.
@@ -25,13 +25,13 @@ pub struct Victim {
     pub pidfd: Arc<Pidfd>,
     /// Who pays for it, where that is known.
     pub owner: Option<Owner>,
-    /// When SIGKILL was sent, CLOCK_MONOTONIC; of [`Errand::Kill`] the reaper knows better.
+    /// When SIGKILL was sent, CLOCK_MONOTONIC; of [`JobKind::Kill`] the reaper knows better.
     pub signalled: Nanos,
     /// Its anonymous memory and swap at the signal, where whoever sent it knows: a look afterwards can
     /// find most of it gone.
     pub private: Option<Bytes>,
     /// Somebody says that it is dying: nothing is done about one that is not.
-    pub is_hearsay: bool,
+    pub is_unverified: bool,
     /// For the caller to find its report by.
     pub tag: u64,
 }
@@ -41,7 +41,7 @@ pub struct Victim {
 #[derive(Debug, Clone)]
 pub struct Job {
     /// What to do.
-    pub errand: Errand,
+    pub kind: JobKind,
     /// With whom.
     pub victims: Vec<Victim>,
 }
@@ -54,7 +54,7 @@ impl Victim {
             owner: None,
             signalled,
             private: None,
-            is_hearsay: false,
+            is_unverified: false,
             tag,
         }
     }

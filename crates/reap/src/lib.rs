@@ -30,7 +30,7 @@ mod unblock;
 mod watcher;
 mod worker;
 
-pub use job::{Errand, Job, Victim};
+pub use job::{Job, JobKind, Victim};
 pub use priority::Priority;
 pub use reaper::{ReapError, Reaper};
-pub use report::{Fate, News, Report, Stays};
+pub use report::{Fate, ReapEvent, Report, Stays};

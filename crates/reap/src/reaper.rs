@@ -9,11 +9,11 @@ use std::time::Duration;
 use bursar_host::{HostError, Waker, thread};
 use bursar_watchdog::{Blocklist, Supervisor, Work};
 
-use crate::job::{Errand, Job};
+use crate::job::{Job, JobKind};
 use crate::observer::Observer;
 use crate::priority::Priority;
 use crate::report::Outbox;
-use crate::report::{Fate, News, Report};
+use crate::report::{Fate, ReapEvent, Report};
 use crate::watcher::Watcher;
 use crate::{shared_mm, worker};
 
@@ -54,7 +54,7 @@ impl Reaper {
     ///
     /// # Errors
     /// [`ReapError`].
-    pub fn start(outbox: impl Fn(News) + Send + Sync + 'static) -> Result<Self, ReapError> {
+    pub fn start(outbox: impl Fn(ReapEvent) + Send + Sync + 'static) -> Result<Self, ReapError> {
         let observer = Arc::new(Observer::new()?);
         let priority = Priority::possible()?;
         let waker = Waker::new()?;
@@ -116,7 +116,7 @@ impl Reaper {
     }
 
     /// Hands over a job. The victims of one for which there is no room are watched only, and counted.
-    pub fn hand(&self, job: Job) {
+    pub fn submit(&self, job: Job) {
         match self.jobs.try_send(job) {
             Ok(()) => self.waker.0.wake(),
             Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => self.turn_away(&job),
@@ -142,12 +142,12 @@ impl Reaper {
         for victim in &job.victims {
             self.turned_away.fetch_add(1, Ordering::Relaxed);
             let why = "the reapers are behind".to_owned();
-            let fate = match job.errand {
-                Errand::Kill => Fate::NotKilled(why),
-                Errand::Reap => Fate::Stuck(why),
+            let fate = match job.kind {
+                JobKind::Kill => Fate::NotKilled(why),
+                JobKind::Reap => Fate::Stuck(why),
             };
             let report: Report = victim.report(fate);
-            (self.outbox)(News::Settled(Box::new(report)));
+            (self.outbox)(ReapEvent::Settled(Box::new(report)));
         }
     }
 }

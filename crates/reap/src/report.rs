@@ -38,7 +38,7 @@ pub struct Stays {
 
 /// What a reaper tells while it works.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
+pub enum ReapEvent {
     /// A victim was sent SIGKILL.
     Signalled {
         /// Its [`crate::Victim::tag`].
@@ -83,5 +83,5 @@ impl Fate {
     }
 }
 
-/// Where news go.
-pub(crate) type Outbox = Arc<dyn Fn(News) + Send + Sync>;
+/// Where events go.
+pub(crate) type Outbox = Arc<dyn Fn(ReapEvent) + Send + Sync>;

@@ -15,9 +15,9 @@ use bursar_watchdog::{Finished, Supervisor};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::case::{Case, Shared, Stage, sum};
-use crate::job::{Errand, Job, Victim};
+use crate::job::{Job, JobKind, Victim};
 use crate::observer::{Observer, unseen};
-use crate::report::{Fate, News, Outbox, Report};
+use crate::report::{Fate, Outbox, ReapEvent, Report};
 use crate::worker::{Answer, Observed, Order, Outcome, Taken, Taking};
 
 /// Orders that wait for the worker. The victims of a job that finds no room are watched only.
@@ -74,7 +74,7 @@ impl Watcher {
                     // Without what it still lacks.
                     Finished::Abandoned((report, _), _) | Finished::Panicked((report, _)) => report,
                 };
-                (self.outbox)(News::Settled(Box::new(report)));
+                (self.outbox)(ReapEvent::Settled(Box::new(report)));
             }
             ended = self.wait();
         }
@@ -98,15 +98,15 @@ impl Watcher {
             let count = job.victims.len() as u64;
             self.turned_away.fetch_add(count, Ordering::Relaxed);
         }
-        match (job.errand, has_room) {
-            (Errand::Kill, true) => self.worker.push(Order::Prepare(Arc::new(job))),
-            (Errand::Kill, false) => {
+        match (job.kind, has_room) {
+            (JobKind::Kill, true) => self.worker.push(Order::Prepare(Arc::new(job))),
+            (JobKind::Kill, false) => {
                 for victim in job.victims {
                     let fate = Fate::NotKilled("the reapers are behind".to_owned());
                     self.settle(victim.report(fate), None);
                 }
             }
-            (Errand::Reap, has_room) => {
+            (JobKind::Reap, has_room) => {
                 for victim in job.victims {
                     if self.follows(&victim) {
                         continue;
@@ -226,7 +226,7 @@ impl Watcher {
             let fate = match victim.pidfd.send(Signal::KILL) {
                 Ok(Sent::Done) => {
                     let (tag, at) = (victim.tag, victim.signalled);
-                    (self.outbox)(News::Signalled { tag, at });
+                    (self.outbox)(ReapEvent::Signalled { tag, at });
                     signalled.push(self.open(victim, Some(observed)));
                     continue;
                 }
@@ -317,7 +317,7 @@ impl Watcher {
             Some(shared) if self.reporter.queued() < MOST_REPORTS => {
                 self.reporter.push((report, shared));
             }
-            _ => (self.outbox)(News::Settled(Box::new(report))),
+            _ => (self.outbox)(ReapEvent::Settled(Box::new(report))),
         }
     }
 

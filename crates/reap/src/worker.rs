@@ -122,7 +122,7 @@ pub(crate) fn carry_out(
             let mut observed = observe(observer, &victim, guard)?;
             if let Some(seen) = &mut observed.seen {
                 let is_dying = seen.facts.is_dying || seen.facts.doing == Doing::Ended;
-                observed.is_alive = victim.is_hearsay && !is_dying;
+                observed.is_alive = victim.is_unverified && !is_dying;
                 // By us.
                 seen.facts.is_dying = false;
                 observed.plan = reap_plan(&seen.facts, observer.machine());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bursar_host::{Pidfd, clock};
 use bursar_model::Pid;
-use bursar_reap::{Errand, Fate, Job, News, Reaper, Victim};
+use bursar_reap::{Fate, Job, JobKind, ReapEvent, Reaper, Victim};
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -46,7 +46,7 @@ fn jobs_that_find_no_room_are_told_of_and_take_no_descriptors() {
     let (outbox, news) = channel();
     let outbox = Mutex::new(outbox);
     let reaper = Reaper::start(move |one| {
-        if let News::Settled(report) = one {
+        if let ReapEvent::Settled(report) = one {
             let _ = outbox.lock().unwrap().send(report);
         }
     });
@@ -55,8 +55,8 @@ fn jobs_that_find_no_room_are_told_of_and_take_no_descriptors() {
     let before = descriptors();
     for (child, tag) in sleepers.0.iter().zip(0..) {
         let pidfd = Pidfd::open(Pid::new(child.id())).unwrap().unwrap();
-        reaper.hand(Job {
-            errand: Errand::Reap,
+        reaper.submit(Job {
+            kind: JobKind::Reap,
             victims: vec![Victim::new(pidfd, clock::monotonic(), tag)],
         });
     }

@@ -28,7 +28,7 @@ pub enum Act {
 
 /// Counters at a moment, to say later what happened since.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct StallCounters {
     /// Stalls since boot.
     pub stalls: u64,
     /// Time in stalls, nanoseconds; 0 where nobody measures it.
@@ -51,9 +51,9 @@ pub struct Record {
     /// What became of it.
     pub act: Act,
     /// Counters when it was made.
-    pub before: Tally,
+    pub before: StallCounters,
     /// What happened in the minute after it; `None` while that is not over.
-    pub outcome: Option<Tally>,
+    pub outcome: Option<StallCounters>,
 }
 
 impl Record {
@@ -118,15 +118,15 @@ impl DecisionLog {
     }
 
     /// Writes beside decisions a minute old what happened since.
-    fn settle(&mut self, now: Nanos, tally: Tally) {
+    fn settle(&mut self, now: Nanos, counters: StallCounters) {
         for record in self.records.iter_mut().rev() {
             if record.outcome.is_some() {
                 break;
             }
             if now.get().saturating_sub(record.at.get()) >= OUTCOME_AFTER_NS {
-                record.outcome = Some(Tally {
-                    stalls: tally.stalls.saturating_sub(record.before.stalls),
-                    stall_ns: tally.stall_ns.saturating_sub(record.before.stall_ns),
+                record.outcome = Some(StallCounters {
+                    stalls: counters.stalls.saturating_sub(record.before.stalls),
+                    stall_ns: counters.stall_ns.saturating_sub(record.before.stall_ns),
                 });
             }
         }

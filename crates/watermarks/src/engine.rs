@@ -22,7 +22,7 @@ pub use self::restoration::recover;
 pub use self::rules::AccountFacts;
 use self::rules::Followed;
 use crate::compactor::Compactor;
-use crate::decision_log::{Act, DecisionLog, Record, Tally, is_news};
+use crate::decision_log::{Act, DecisionLog, Record, StallCounters, is_news};
 use crate::knob::Knob;
 use crate::reclaimer::Reclaimer;
 use crate::saved::{SavedError, SavedValues};
@@ -243,7 +243,7 @@ impl Engine {
             self.give_way(found, written);
         }
         let sample = self.observer.sample();
-        let (scale_before, before) = (sample.scale, tally(sample));
+        let (scale_before, before) = (sample.scale, stall_counters(sample));
         if self.settings.keep_reap_margin {
             let margin = self.account_facts.margin();
             self.model.set_margin(margin.get() >> page_size().shift());
@@ -464,8 +464,8 @@ const fn choice(model: WatermarkModel) -> ModelChoice {
     }
 }
 
-const fn tally(sample: &Sample) -> Tally {
-    Tally {
+const fn stall_counters(sample: &Sample) -> StallCounters {
+    StallCounters {
         stalls: sample.counters.stalls(),
         stall_ns: match sample.counters.stall_ns {
             Some(ns) => ns,

@@ -18,7 +18,7 @@ mod saved;
 mod thread;
 pub mod trace;
 
-pub use decision_log::{Act, DecisionLog, Record, Tally};
+pub use decision_log::{Act, DecisionLog, Record, StallCounters};
 pub use engine::{AccountFacts, Effort, Engine, Pause, Standing, StartError, UserRows, recover};
 pub use knob::Knob;
 pub use observer::{Detail, Measured, Observer};

@@ -130,7 +130,7 @@ pub(super) const STORIES: &[Story] = &[
     },
 ];
 
-const MEBI: u64 = 1 << 20;
+const MIB: u64 = 1 << 20;
 /// It is off on the stage, where others' stories are told of what happens without it.
 const ON: &str = "[gate]\nmode = \"auto\"\n";
 /// Continues the table of [`ON`].
@@ -260,7 +260,7 @@ fn says_its_mode(binaries: &Binaries) -> Result<()> {
     let hog = world.hog(&format!("uid={ALICE} hold=8M say=ready pause"))?;
     until("8 MiB to be held", || {
         let held = world.daemon.memory(&ALICE.to_string())?.held;
-        Ok((held.get() >= 8 * MEBI).then_some(()))
+        Ok((held.get() >= 8 * MIB).then_some(()))
     })?;
     drop(hog);
     // A second bursard finds the gate that is there.
@@ -311,7 +311,7 @@ fn refuses(binaries: &Binaries, world: &World, first: &str, fork: &str) -> Resul
     })?;
     ensure!(
         event.pid.is_some()
-            && event.request_bytes.map(|it| it.get()) == Some(30 * MEBI)
+            && event.request_bytes.map(|it| it.get()) == Some(30 * MIB)
             && event.comm.as_deref() == Some("grower"),
         "{event:?}"
     );
@@ -500,7 +500,7 @@ fn small_programs(binaries: &Binaries) -> Result<()> {
     .spawn()?;
     until("the large program to be over the barrier", || {
         let committed = alice(&world)?.committed.map_or(0, |it| it.get());
-        Ok((committed > 52 * MEBI).then_some(()))
+        Ok((committed > 52 * MIB).then_some(()))
     })?;
     let said = answers(
         binaries,
@@ -549,7 +549,7 @@ fn lets_a_login_in(binaries: &Binaries) -> Result<()> {
         .spawn()?;
     until("the account to be full", || {
         let held = world.daemon.memory(&user)?.held;
-        Ok((held.get() > 43 * MEBI).then_some(()))
+        Ok((held.get() > 43 * MIB).then_some(()))
     })?;
     let path = binaries.path("grower");
     let path = path.to_str().context("its path")?;
@@ -764,7 +764,7 @@ fn hammers(binaries: &Binaries) -> Result<()> {
         most = most.max(agree(&world, &seen)?);
         // What a child then touches of its program's text nobody is asked about.
         ensure!(
-            seen.private <= barrier && seen.private + seen.shared <= barrier + MEBI,
+            seen.private <= barrier && seen.private + seen.shared <= barrier + MIB,
             "{seen:?} passed the barrier of {barrier}"
         );
         Ok(())

@@ -488,11 +488,11 @@ if __name__ == '__main__':
 }
 
 /// Numbers of pages written, one for each process.
-struct Tally {
+struct PageCounts {
     path: PathBuf,
 }
 
-impl Tally {
+impl PageCounts {
     const PLACES: u64 = 4096;
 
     fn new(world: &World) -> Result<Self> {
@@ -559,13 +559,13 @@ impl Seen {
 /// Raises storms, and has them say by how much they were over when the first of them died.
 fn raise(binaries: &Binaries, storm: &Storm, times: u32) -> Result<Seen> {
     let mut world = World::new(binaries, storm.name, "")?;
-    let tally = Tally::new(&world)?;
+    let counts = PageCounts::new(&world)?;
     let go = world.directory().join("go");
     world.daemon.start()?;
     world.daemon.limit(&ALICE.to_string(), "128M")?;
     let script = storm
         .script
-        .replace("TALLY", &tally.path.display().to_string())
+        .replace("TALLY", &counts.path.display().to_string())
         .replace("GO", &go.display().to_string());
     let mut seen = Seen {
         decided: 0,
@@ -574,7 +574,7 @@ fn raise(binaries: &Binaries, storm: &Storm, times: u32) -> Result<Seen> {
     };
     for _ in 0..times {
         let _ = fs::remove_file(&go);
-        fs::write(&tally.path, vec![0; 8 * Tally::PLACES as usize])?;
+        fs::write(&counts.path, vec![0; 8 * PageCounts::PLACES as usize])?;
         let before = world.daemon.events_of(EventKind::Kill)?.len();
         let mut hog = world.hog(&format!("uid={ALICE} name=copier {script}"))?;
         (0..storm.ups).try_for_each(|_| hog.hear_within("up", Duration::from_secs(20)))?;
@@ -585,7 +585,7 @@ fn raise(binaries: &Binaries, storm: &Storm, times: u32) -> Result<Seen> {
         loop {
             // Read first, then asked whether somebody has died: what the others write after that is
             // not what was too much.
-            let now = storm.shared + tally.bytes()?;
+            let now = storm.shared + counts.bytes()?;
             if world.daemon.events_of(EventKind::Kill)?.len() > before {
                 break;
             }

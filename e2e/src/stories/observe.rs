@@ -65,7 +65,7 @@ pub(super) const STORIES: &[Story] = &[
     },
 ];
 
-const MEBI: u64 = 1 << 20;
+const MIB: u64 = 1 << 20;
 
 fn observe(world: &World, who: &str, size: &str) -> Result<()> {
     done(world, &["limit", "set", who, size, "--observe"]).map(drop)
@@ -96,10 +96,10 @@ fn kills_nobody(binaries: &Binaries) -> Result<()> {
         .await_event(EventKind::WouldKill, grower.pid())?;
     let number = |bytes: Option<bursar_model::Bytes>| bytes.map_or(0, |it| it.get());
     // docs/design/7-shared-pages.md "At a crossing": a guest's programs lie in a tmpfs, and bursard is asked.
-    let waited = if is_emulated() { 32 * MEBI } else { 0 };
+    let waited = if is_emulated() { 32 * MIB } else { 0 };
     ensure!(
-        number(event.limit) == 128 * MEBI
-            && number(event.held) > 128 * MEBI
+        number(event.limit) == 128 * MIB
+            && number(event.held) > 128 * MIB
             && number(event.overcommit) <= allowance() + waited
             && event.comm.as_deref() == Some("grower")
             && event.candidates_met == Some(3),
@@ -122,7 +122,7 @@ fn kills_nobody(binaries: &Binaries) -> Result<()> {
     ensure!(would.len() == 1, "{would:?}");
     expect_untouched(&world, ALICE)?;
     let held = world.daemon.memory("60001")?.held.get();
-    ensure!(held >= 250 * MEBI, "held {held}");
+    ensure!(held >= 250 * MIB, "held {held}");
     let log = world.daemon.log()?;
     ensure!(!log.contains("panic"), "{log}");
     Ok(())
@@ -442,7 +442,7 @@ fn by_poll(binaries: &Binaries) -> Result<()> {
     observed.expect_alive("one in an account that is only observed")?;
     expect_untouched(&world, ALICE)?;
     let held = world.daemon.memory("60001")?.held.get();
-    ensure!(held >= 100 * MEBI, "held {held}");
+    ensure!(held >= 100 * MIB, "held {held}");
     done(
         &world,
         &["limit", "set", "60001", "64M", "--enforce", "--force"],

@@ -62,7 +62,7 @@ pub(super) const STORIES: &[Story] = &[
 ];
 
 const ERIN: u32 = 60701;
-const MEBI: u64 = 1 << 20;
+const MIB: u64 = 1 << 20;
 
 /// A stage with this limit for erin.
 fn world(binaries: &Binaries, name: &str, limit: &str) -> Result<World> {
@@ -165,7 +165,7 @@ fn python(binaries: &Binaries) -> Result<()> {
     let row = unharmed(&world)?;
     println!(
         "        256 MiB: python held {held} MiB, MemoryError {refused} times, maxheld {} MiB",
-        row.maxheld.get() / MEBI
+        row.maxheld.get() / MIB
     );
     ensure!(refused > 0, "it was never refused");
     ensure!((200..=243).contains(&held), "it held {held} MiB");
@@ -220,7 +220,7 @@ fn two(binaries: &Binaries) -> Result<()> {
         heard[2],
         heard[1],
         heard[3],
-        row.maxheld.get() / MEBI
+        row.maxheld.get() / MIB
     );
     ensure!(heard[1] > 0 && heard[3] > 0, "one was never refused: {out}");
     // What one was refused while the other grew is had at a later try: the barrier is reached.
@@ -244,7 +244,7 @@ fn forked(binaries: &Binaries) -> Result<()> {
     let held: u64 = heard.iter().step_by(2).sum();
     println!(
         "        256 MiB: six orphans held {held} MiB, maxheld {} MiB",
-        row.maxheld.get() / MEBI
+        row.maxheld.get() / MIB
     );
     ensure!(heard.iter().skip(1).step_by(2).all(|&it| it > 0), "{out}");
     ensure!(held >= 150, "{out}");

@@ -59,7 +59,7 @@ pub(super) const STORIES: &[Story] = &[
 
 const USER: u32 = 60880;
 const OTHER: u32 = 60881;
-const MEBI: u64 = 1 << 20;
+const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A stage that users may look at.
@@ -144,7 +144,7 @@ fn levels(binaries: &Binaries) -> Result<()> {
     ensure!(code == 0, "{code} {said}");
     let reached: bursar_protocol::Reached = serde_json::from_str(&said)?;
     ensure!(
-        reached.at == WatchLevel::Percent(50) && reached.held.get() >= 100 * MEBI,
+        reached.at == WatchLevel::Percent(50) && reached.held.get() >= 100 * MIB,
         "{reached:?}"
     );
     hog.hear("more")?;

@@ -25,7 +25,7 @@ use super::kernel_features::KernelFeatures;
 use super::projection::Projections;
 use super::pss_scanner::{Method, ScanCounters, ScanRequests, start};
 use super::reading::Reading;
-use super::ring_reader::{Means, RingEvent, RingReader};
+use super::ring_reader::{ReaderContext, RingEvent, RingReader};
 use crate::fact::Fact;
 use crate::killer::KillOutcome;
 use crate::reaper::ReapHandle;
@@ -60,24 +60,24 @@ impl BpfBackend {
         options: Options,
         settings: Settings,
         usual: Measure,
-        hand: ReapHandle,
+        handle: ReapHandle,
     ) -> Result<(Self, Started)> {
         let (mut kernel_half, started) = KernelHalf::start(root, &options)?;
         kernel_half.configure(&settings)?;
         let method = Method {
             page: options.page_size,
             count_file: options.count_file,
-            priority: hand.priority(),
-            blocklist: Arc::clone(hand.blocklist()),
+            priority: handle.priority(),
+            blocklist: Arc::clone(handle.blocklist()),
         };
         let pss_scans = Arc::default();
         let requests = start(kernel_half.pss_scans()?, method, Arc::clone(&pss_scans))?;
-        let means = Means {
-            hand,
+        let context = ReaderContext {
+            handle,
             requests: requests.clone(),
             killer: kernel_half.oom_killer()?,
         };
-        let ring_reader = RingReader::start(kernel_half.event_source()?, means)?;
+        let ring_reader = RingReader::start(kernel_half.event_source()?, context)?;
         let inherited = kernel_half.inherited().into_iter().collect();
         let in_charge = started == Started::Adopted;
         let coverage = Coverage {

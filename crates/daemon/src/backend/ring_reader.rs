@@ -42,10 +42,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// (kill.bpf.h `ASK_AGAIN_NS`).
 const ASKED: Duration = Duration::from_secs(1);
 
-/// What the thread does things by.
+/// What the thread acts through.
 #[derive(Debug)]
-pub(super) struct Means {
-    pub(super) hand: ReapHandle,
+pub(super) struct ReaderContext {
+    pub(super) handle: ReapHandle,
     pub(super) requests: ScanRequests,
     /// S1's second trigger.
     pub(super) killer: OomKiller,
@@ -74,7 +74,7 @@ pub(super) struct RingReader {
 }
 
 impl RingReader {
-    pub(super) fn start(mut source: EventSource, means: Means) -> Result<Self> {
+    pub(super) fn start(mut source: EventSource, context: ReaderContext) -> Result<Self> {
         let waker = Waker::new().context("make an eventfd")?;
         let (held, leash) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
@@ -83,8 +83,15 @@ impl RingReader {
         let left = source.take_left();
         let work = move || match source.open() {
             Ok(event_ring) => {
-                means.hand.priority().take();
-                watch(&event_ring, left, &held, &means, &outbox, &waker_of_thread);
+                context.handle.priority().take();
+                watch(
+                    &event_ring,
+                    left,
+                    &held,
+                    &context,
+                    &outbox,
+                    &waker_of_thread,
+                );
             }
             Err(error) => {
                 thread::cannot_go_on(format!("the kernel half's events cannot be read: {error}"))
@@ -181,20 +188,20 @@ fn see_to(
     is_left: bool,
     proc: &Proc,
     query: &mut TimedQuery,
-    means: &Means,
+    context: &ReaderContext,
 ) -> Option<Handled<RingEvent>> {
     match event.kind {
         KernelEventKind::PssScan => {
-            means.requests.ask(event.slot);
+            context.requests.ask(event.slot);
             return None;
         }
         KernelEventKind::RunKiller => {
-            if let Err(error) = means.killer.run(event.slot) {
+            if let Err(error) = context.killer.run(event.slot) {
                 tracing::error!(%error, "the kernel half was not told to kill");
             }
             return None;
         }
-        KernelEventKind::Notice => means.requests.note_given_back(event.slot),
+        KernelEventKind::Notice => context.requests.note_given_back(event.slot),
         _ => {}
     }
     let (pid, uid) = (event.pid, event.uid);
@@ -207,11 +214,11 @@ fn see_to(
     let private = event.victim_private.to_bytes(machine::page_size());
     // When it was signalled, or asked for.
     let tried = Nanos::new(event.at.get().saturating_add(event.latency.get()));
-    let is_hearsay = event.kind == KernelEventKind::Dying && chosen.is_unknown();
+    let is_unverified = event.kind == KernelEventKind::Dying && chosen.is_unknown();
     let (outcome, pidfd, signalled) = match event.kind {
         KernelEventKind::Kill => (None, hold(proc, query, chosen), Some(tried)),
         // Whoever it is now: the reapers look whether it is dying.
-        KernelEventKind::Dying if is_hearsay => {
+        KernelEventKind::Dying if is_unverified => {
             (None, Pidfd::open(pid).ok().flatten(), Some(event.at))
         }
         KernelEventKind::Dying => (None, hold(proc, query, chosen), Some(event.at)),
@@ -245,14 +252,14 @@ fn see_to(
             pidfd,
             signalled,
             private: Some(private),
-            is_hearsay,
+            is_unverified,
         }),
     })
 }
 
 /// Before 6.9, where processes are asked, its worker is there before memory is short.
-fn ring_query(means: &Means) -> Result<(Proc, TimedQuery)> {
-    let query = means.hand.timed_query("ring-query")?;
+fn ring_query(context: &ReaderContext) -> Result<(Proc, TimedQuery)> {
+    let query = context.handle.timed_query("ring-query")?;
     let own = Pidfd::open(Pid::new(std::process::id()))?;
     let has_numbers = own.and_then(|it| it.number().ok().flatten()).is_some();
     let query = match has_numbers {
@@ -266,17 +273,17 @@ fn watch(
     event_ring: &EventRing,
     left: Vec<KernelEvent>,
     leash: &OwnedFd,
-    means: &Means,
+    context: &ReaderContext,
     outbox: &SyncSender<RingEvent>,
     waker: &Waker,
 ) {
-    let (proc, mut query) = match ring_query(means) {
+    let (proc, mut query) = match ring_query(context) {
         Ok(both) => both,
         Err(error) => thread::cannot_go_on(format!("{error:#}")),
     };
     let mut unsent = Unsent(VecDeque::new());
-    let mut handle = |event, is_left| see_to(event, is_left, &proc, &mut query, means);
-    let reap = |dying| means.hand.reap(dying);
+    let mut handle = |event, is_left| see_to(event, is_left, &proc, &mut query, context);
+    let reap = |dying| context.handle.reap(dying);
     unsent
         .0
         .extend(left.into_iter().filter_map(|it| handle(it, true)));

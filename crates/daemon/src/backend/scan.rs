@@ -6,57 +6,34 @@
 //! count twice, a dead first thread hides its process's memory, and what a process allocates between
 //! two scans is seen late.
 
-mod condemned;
+mod decision;
 mod hold;
 mod measure;
+mod pending_victim;
+mod process;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bursar_config::Program;
-use bursar_host::{ExemptCgroups, Memory, Proc, StartTime, Status, UserNamespaces, clock};
-use bursar_model::{
-    AccountId, BackendKind, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, Uid,
-};
-use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose, goes_last};
+use bursar_host::{ExemptCgroups, Proc, UserNamespaces, clock};
+use bursar_model::{AccountId, BackendKind, Bounds, Bytes, KernelHalfStatus, Pid, Trigger, Uid};
+use bursar_policy::{AccountCounters, Plan};
 use bursar_watchdog::TimedQuery;
 
-use self::condemned::Condemned;
+use self::pending_victim::PendingVictim;
+use self::process::Seen;
 use super::reading::Reading;
-use crate::fact::{Considered, Fact, Level, Victim};
-use crate::payers::{Coverage, Payers, owner_of};
+use crate::fact::Fact;
+use crate::payers::{Coverage, Payers};
 use crate::spared_programs::SparedFiles;
-
-/// As many as the kernel half keeps (abi.h CANDIDATES).
-const CANDIDATES: usize = 8;
-/// As many as the kernel half keeps (abi.h SUBUIDS_MET).
-const MOST_SUBUIDS_MET: usize = 256;
-/// An account over its limit with nobody to kill is looked at again after this.
-const NO_VICTIM_PAUSE_NS: u64 = 1_000_000_000;
-/// One in which a kill has failed is, too.
-const FAILED_PAUSE_NS: u64 = 1_000_000_000;
-
-/// One process seen by a scan.
-#[derive(Debug, Clone)]
-struct Seen {
-    /// Who pays for it.
-    uid: Uid,
-    pid: Pid,
-    comm: Vec<u8>,
-    held: Bytes,
-    is_dying: bool,
-    /// Dying only as far as decisions go: it would have been killed.
-    is_forgone: bool,
-    is_protected: bool,
-    raised: i16,
-}
 
 #[derive(Debug, Default)]
 struct Account {
     bounds: Bounds,
     is_default: bool,
-    tally: Tally,
+    counters: AccountCounters,
     dying: Bytes,
     /// By whom would have been killed, and is there.
     forgone: Bytes,
@@ -65,19 +42,6 @@ struct Account {
     quiet_until: u64,
     /// The same for kills: the last one has failed.
     rests_until: u64,
-}
-
-impl Seen {
-    fn weigh(&self, is_spared: bool) -> Weighed {
-        Weighed {
-            pid: self.pid,
-            held: self.held,
-            is_dying: self.is_dying,
-            is_protected: self.is_protected,
-            raised: self.raised,
-            is_spared,
-        }
-    }
 }
 
 /// Accounts kept by scanning /proc.
@@ -90,9 +54,9 @@ pub(super) struct Scan {
     exempt: Arc<ExemptCgroups>,
     spared: SparedFiles,
     accounts: BTreeMap<AccountId, Account>,
-    condemned: HashMap<Pid, Condemned>,
+    pending: HashMap<Pid, PendingVictim>,
     /// Chosen as well, and not signalled: others go before it for a while.
-    passed_over: HashMap<Pid, Condemned>,
+    passed_over: HashMap<Pid, PendingVictim>,
     /// Why somebody who was chosen in the last scan could not be held, and so not killed.
     unheld: Option<String>,
     subuids_met: BTreeSet<Uid>,
@@ -122,7 +86,7 @@ impl Scan {
             exempt,
             spared: SparedFiles::default(),
             accounts: BTreeMap::new(),
-            condemned: HashMap::new(),
+            pending: HashMap::new(),
             passed_over: HashMap::new(),
             unheld: None,
             subuids_met: BTreeSet::new(),
@@ -158,7 +122,7 @@ impl Scan {
         }
         // Other bounds: who would have been killed for those before is one of the others again.
         let accounts = &self.accounts;
-        self.condemned.retain(|_, it| {
+        self.pending.retain(|_, it| {
             let id = &it.victim.level.account;
             let now = accounts.get(id).map(|it| &it.bounds);
             !it.is_forgone() || now == before.get(id)
@@ -177,29 +141,6 @@ impl Scan {
         self.accounts
             .get(&id)
             .map_or(Bounds::NONE, |account| account.bounds)
-    }
-
-    /// The account that a process pays into.
-    pub(super) fn account_of(&mut self, pid: Pid) -> Option<AccountId> {
-        let status = self.proc.status(pid).ok().flatten()?;
-        let mut namespaces = self.namespaces().ok()?;
-        Some(self.payer_of(&status, &mut namespaces)?.0)
-    }
-
-    /// The account that a process pays into, and who pays, as the kernel half has it: nobody dies here for what another one
-    /// holds.
-    fn payer_of(
-        &mut self,
-        status: &Status,
-        namespaces: &mut UserNamespaces,
-    ) -> Option<(AccountId, Uid)> {
-        let (holder, uid) = (status.tid, status.uid);
-        let owner = owner_of(namespaces, &self.proc, holder, uid, &mut self.query)?;
-        let payer = self.payers.payer(owner);
-        if self.payers.subuid_payer(payer).is_some() && self.subuids_met.len() < MOST_SUBUIDS_MET {
-            self.subuids_met.insert(payer);
-        }
-        Some((self.payers.of(payer)?.0, payer))
     }
 
     /// For one look: their numbers come again.
@@ -254,192 +195,11 @@ impl Scan {
         Ok(facts)
     }
 
-    fn look_at(&mut self, pid: Pid, namespaces: &mut UserNamespaces) -> Option<(AccountId, Seen)> {
-        let status = self.proc.status(pid).ok().flatten()?;
-        let memory = status.memory?;
-        let (id, payer) = self.payer_of(&status, namespaces)?;
-        if self.payers.is_exempt(pid) {
-            return None;
-        }
-        let comm = self.proc.comm(pid).ok().flatten()?;
-        let adj = self.proc.oom_score_adj(pid).ok().flatten()?;
-        let now = clock::monotonic();
-        let condemned = self.condemned.get(&pid);
-        let condemned = condemned.filter(|it| it.is_there() && !it.has_lapsed(now));
-        let is_forgone = condemned.is_some_and(Condemned::is_forgone);
-        let seen = Seen {
-            uid: payer,
-            pid,
-            comm: comm.as_bytes().to_vec(),
-            held: self.counted(&memory),
-            is_dying: condemned.is_some() || status.is_kill_pending || status.is_dead,
-            is_forgone: is_forgone && !status.is_kill_pending && !status.is_dead,
-            is_protected: pid.get() <= 1
-                || pid.get() == std::process::id()
-                || adj <= -1000
-                || self.passed_over.contains_key(&pid),
-            raised: adj,
-        };
-        Some((id, seen))
-    }
-
-    /// At one alone.
-    fn look_again(&mut self, pid: Pid) -> Option<(AccountId, Seen)> {
-        let mut namespaces = self.namespaces().ok()?;
-        self.look_at(pid, &mut namespaces)
-    }
-
-    fn decide(&mut self, id: AccountId, seen: &[Seen], now: Nanos) -> Vec<Fact> {
-        let mut facts = Vec::new();
-        let sum = |dying: bool| {
-            let some = seen.iter().filter(|it| it.is_dying == dying);
-            some.fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.held))
-        };
-        let (held, dying) = (sum(false), sum(true));
-        let default = self.payers.of(id.uid().unwrap_or(Uid::new(0)));
-        let account = self.accounts.entry(id).or_insert_with(|| Account {
-            bounds: default.map_or(Bounds::NONE, |(_, bounds)| bounds),
-            is_default: true,
-            ..Account::default()
-        });
-        account.processes = u32::try_from(seen.len()).unwrap_or(u32::MAX);
-        let forgone = seen.iter().filter(|it| it.is_forgone);
-        account.forgone = forgone.fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.held));
-        account.dying = dying.saturating_sub(account.forgone);
-        let level = Level {
-            at: now,
-            account: id,
-            trigger: self.trigger,
-            held,
-            limit: account.bounds.limit(),
-            is_observed: account.bounds.is_observed(),
-        };
-        match account.tally.read(held, &account.bounds) {
-            Crossing::None => {}
-            Crossing::Notice => facts.push(Fact::Notice(level)),
-            Crossing::Limit => facts.extend(self.answer_breach(level, seen)),
-        }
-        facts
-    }
-
-    fn answer_breach(&mut self, level: Level, seen: &[Seen]) -> Option<Fact> {
-        let (id, limit) = (level.account, level.limit?);
-        let pids = seen.iter().map(|it| it.pid).collect();
-        let spared = self.spared.among(id, pids, &mut self.query);
-        let weigh = |it: &Seen| it.weigh(spared.contains(&it.pid));
-        let mut weighed: Vec<Weighed> = seen.iter().map(weigh).collect();
-        let mut living: Vec<&Seen> = seen.iter().filter(|it| !it.is_dying).collect();
-        living.sort_by_key(|it| std::cmp::Reverse(it.held));
-        let candidates = living.iter().take(CANDIDATES).map(|it| Considered {
-            pid: it.pid,
-            comm: it.comm.clone(),
-            held: it.held,
-            is_spared: goes_last(it.held, limit, spared.contains(&it.pid)),
-        });
-        let mut victim = Victim {
-            pid: Pid::new(0),
-            uid: level.account.uid().unwrap_or(Uid::new(0)),
-            comm: Vec::new(),
-            started: None,
-            number: None,
-            namespace_pid: None,
-            shares_with: None,
-            held: Bytes::ZERO,
-            latency: Nanos::new(clock::monotonic().get().saturating_sub(level.at.get())),
-            candidates_met: u32::try_from(living.len()).unwrap_or(u32::MAX),
-            candidates: candidates.collect(),
-            level,
-        };
-        match choose(&weighed, limit) {
-            Choice::Within => None,
-            Choice::Nobody => {
-                let account = self.accounts.get_mut(&id)?;
-                let now = clock::monotonic().get();
-                if now < account.quiet_until {
-                    return None;
-                }
-                account.quiet_until = now.saturating_add(NO_VICTIM_PAUSE_NS);
-                account.tally.count_breach(&account.bounds);
-                Some(Fact::NoVictim(victim))
-            }
-            Choice::Victim(_) if self.rests(id) => None,
-            Choice::Victim(pid) => {
-                let held = self.hold(pid)?;
-                // Weighed again, now that its number stays its own for as long as the hold has not ended.
-                let (pays_for, fresh) = self.look_again(pid)?;
-                let chosen = weighed.iter_mut().find(|it| it.pid == pid)?;
-                chosen.clone_from(&weigh(&fresh));
-                if pays_for != id || choose(&weighed, limit) != Choice::Victim(pid) {
-                    return None;
-                }
-                victim.pid = pid;
-                victim.uid = fresh.uid;
-                victim.comm = fresh.comm;
-                victim.started = held.start.map(StartTime::since_boot);
-                victim.number = held.number;
-                victim.held = fresh.held;
-                let account = self.accounts.get_mut(&id)?;
-                account.tally.count_kill(&account.bounds);
-                let is_observed = account.bounds.is_observed();
-                // Who would have been killed counts as dying, too: so each is named once, and the next one is
-                // whom enforcing would have killed next.
-                let condemned = Condemned {
-                    pidfd: held.pidfd,
-                    victim: victim.clone(),
-                    at: clock::monotonic(),
-                };
-                self.condemned.insert(pid, condemned);
-                Some(match is_observed {
-                    true => Fact::WouldKill(victim),
-                    false => Fact::KillAsked(victim, held.to_signal),
-                })
-            }
-        }
-    }
-
-    /// Whether a kill in this account failed a moment ago.
-    fn rests(&self, id: AccountId) -> bool {
-        let account = self.accounts.get(&id);
-        account.is_some_and(|it| clock::monotonic().get() < it.rests_until)
-    }
-
-    /// Nothing was sent to it: it counts as before, and is no candidate until it lapses. Chosen again at each scan, it would
-    /// keep every other process of its account alive.
-    pub(super) fn kill_failed(&mut self, victim: &Victim) {
-        if let Some(mut chosen) = self.condemned.remove(&victim.pid) {
-            chosen.at = clock::monotonic();
-            self.passed_over.insert(victim.pid, chosen);
-        }
-        if let Some(account) = self.accounts.get_mut(&victim.level.account) {
-            account.tally.kills = account.tally.kills.saturating_sub(1);
-            account.rests_until = clock::monotonic().get().saturating_add(FAILED_PAUSE_NS);
-        }
-    }
-
-    /// Victims that are no longer there.
-    fn find_freed(&mut self, by_account: &BTreeMap<AccountId, Vec<Seen>>) -> Vec<Fact> {
-        let is_seen = |pid: Pid| by_account.values().flatten().any(|seen| seen.pid == pid);
-        let condemned = self.condemned.iter();
-        let gone: Vec<Pid> = condemned
-            .filter(|(pid, it)| !it.is_there() || !is_seen(**pid))
-            .map(|(&pid, _)| pid)
-            .collect();
-        gone.iter()
-            .filter_map(|key| self.condemned.remove(key))
-            .map(|mut condemned| {
-                let now = clock::monotonic();
-                let duration = Nanos::new(now.get().saturating_sub(condemned.at.get()));
-                condemned.victim.level.at = now;
-                Fact::Freed(condemned.victim, duration)
-            })
-            .collect()
-    }
-
     /// Whether a victim's end is still to be seen.
     pub(super) fn awaits_ends(&self) -> bool {
         let now = clock::monotonic();
-        let mut condemned = self.condemned.values();
-        condemned.any(|it| !it.is_forgone() && !it.has_lapsed(now))
+        let mut pending = self.pending.values();
+        pending.any(|it| !it.is_forgone() && !it.has_lapsed(now))
     }
 
     pub(super) fn readings(&self) -> Vec<Reading> {
@@ -448,7 +208,7 @@ impl Scan {
             .map(|(&id, account)| Reading {
                 id,
                 is_default: account.is_default,
-                held: account.tally.held.saturating_add(account.forgone),
+                held: account.counters.held.saturating_add(account.forgone),
                 correction: None,
                 dying: account.dying,
                 committed: None,
@@ -458,14 +218,14 @@ impl Scan {
                 unkillable: Bytes::ZERO,
                 reserved: Bytes::ZERO,
                 maxheld: account
-                    .tally
+                    .counters
                     .maxheld
-                    .max(account.tally.held.saturating_add(account.forgone)),
+                    .max(account.counters.held.saturating_add(account.forgone)),
                 processes: account.processes,
                 bounds: account.bounds,
-                failcnt: account.tally.failcnt,
-                kills: account.tally.kills,
-                notices: account.tally.notices,
+                failcnt: account.counters.failcnt,
+                kills: account.counters.kills,
+                notices: account.counters.notices,
             })
             .collect()
     }
@@ -482,18 +242,6 @@ impl Scan {
             ..KernelHalfStatus::default()
         }
     }
-
-    /// What of a process's memory counts.
-    fn counted(&self, memory: &Memory) -> Bytes {
-        if self.counts_files {
-            return memory.rss();
-        }
-        memory
-            .rss_anon
-            .saturating_add(memory.rss_shmem)
-            .saturating_add(memory.swap)
-            .saturating_add(memory.page_tables)
-    }
 }
 
 #[cfg(test)]
@@ -502,10 +250,11 @@ mod tests {
     use std::process::{Child, Command};
     use std::time::{Duration, Instant};
 
-    use bursar_model::{AccountKind, Who};
+    use bursar_model::{AccountKind, Nanos, Who};
     use bursar_policy::Planned;
 
     use super::*;
+    use crate::fact::Victim;
 
     const USER: Uid = Uid::new(60_930);
 

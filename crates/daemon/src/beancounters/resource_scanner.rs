@@ -49,14 +49,14 @@ struct Order {
 }
 
 #[derive(Debug, Default)]
-struct Board {
+struct ScanState {
     is_scanning: bool,
     found: Option<Result<Scan>>,
 }
 
 #[derive(Debug, Default)]
 struct Shown {
-    board: Mutex<Board>,
+    state: Mutex<ScanState>,
     changed: Condvar,
 }
 
@@ -68,8 +68,8 @@ pub(super) struct ResourceScanner {
 }
 
 impl Shown {
-    fn lock(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ScanState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,30 +86,30 @@ impl ResourceScanner {
 
     /// Begins a scan, unless one is under way or its finding has not been taken; returns whether it has.
     pub(super) fn begin(&self, iterator: Arc<ResourceIterator>, payers: &Payers) -> Result<bool> {
-        let mut board = self.shown.lock();
-        if board.is_scanning || board.found.is_some() {
+        let mut state = self.shown.lock();
+        if state.is_scanning || state.found.is_some() {
             return Ok(false);
         }
         let payers = payers.clone();
         match self.orders.try_send(Order { iterator, payers }) {
-            Ok(()) => board.is_scanning = true,
+            Ok(()) => state.is_scanning = true,
             Err(TrySendError::Full(_)) => {}
             Err(TrySendError::Disconnected(_)) => {
                 return Err(anyhow!("the thread that scans tasks and files is gone"));
             }
         }
-        Ok(board.is_scanning)
+        Ok(state.is_scanning)
     }
 
     /// What was found and not yet taken; of a scan under way that ends within `patience`, too.
     pub(super) fn take(&self, patience: Duration) -> Option<Result<Scan>> {
-        let board = self.shown.lock();
+        let state = self.shown.lock();
         let waited = self
             .shown
             .changed
-            .wait_timeout_while(board, patience, |board| board.is_scanning);
-        let (mut board, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        board.found.take()
+            .wait_timeout_while(state, patience, |state| state.is_scanning);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.found.take()
     }
 }
 
@@ -117,10 +117,10 @@ fn work(orders: &Receiver<Order>, shown: &Shown) {
     while let Ok(order) = orders.recv() {
         let found = scan(&order);
         crate::log::trim_memory();
-        let mut board = shown.lock();
-        board.is_scanning = false;
-        board.found = Some(found);
-        drop(board);
+        let mut state = shown.lock();
+        state.is_scanning = false;
+        state.found = Some(found);
+        drop(state);
         shown.changed.notify_all();
     }
 }

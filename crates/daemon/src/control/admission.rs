@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who is let in at the listeners, and who is turned away.
+//! Who is let in at the listeners, who is turned away, and which connections count apart from those that only ask.
 
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use bursar_policy::Subordinates;
@@ -13,8 +13,9 @@ use super::bounds::{Bounds, CountedAs};
 use super::client::Client;
 use super::line::to_line;
 use super::listener::{Accepted, Listener};
-use super::requester::{ClientId, Socket};
-use super::{Control, OF_ROOT, RESERVING_PER_USER, WATCHING_PER_USER, moment, own_time};
+use super::requester::{ClientId, Requester, Socket};
+use super::turn::Turn;
+use super::{Control, OF_ROOT, PROCESS, RESERVING_PER_USER, WATCHING_PER_USER, moment, own_time};
 
 /// Connections let in before we look what else there is.
 const AT_ONCE: usize = 32;
@@ -22,6 +23,19 @@ const AT_ONCE: usize = 32;
 const ACCEPT_PART: u32 = 10;
 /// How long nobody is let in when nobody can be let in, for want of descriptors or memory.
 const FAILED: Duration = Duration::from_millis(100);
+
+/// What became of those who ask for more than is theirs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AdmissionCounters {
+    /// Connections refused or cut because of a bound.
+    pub(crate) cut: u64,
+    /// Requests that had to wait until their user had time of ours again.
+    pub(crate) delayed: u64,
+    /// Whether one more connection of this user may have something reserved.
+    pub(crate) may_reserve: bool,
+    /// Whether one more may wait for a level.
+    pub(crate) may_watch: bool,
+}
 
 impl Control {
     /// Lets in who waits at the listener; never all of them, for they may come as fast as they are let in.
@@ -101,6 +115,73 @@ impl Control {
     pub(super) fn may_watch(&self, who: CountedAs) -> bool {
         who.uid.get() == 0
             || (self.watching.of(who) < WATCHING_PER_USER && self.has_room_to_stay(who.socket))
+    }
+
+    /// How it stands, and stands for whose turn it is.
+    pub(crate) fn admission(&self, turn: &Turn) -> AdmissionCounters {
+        let Requester {
+            client,
+            counts_as: uid,
+            socket,
+            ..
+        } = turn.requester;
+        let who = CountedAs { socket, uid };
+        AdmissionCounters {
+            may_reserve: self.may_reserve(who) || self.is_reserving(client),
+            may_watch: self.may_watch(who)
+                || self.clients.get(&client).is_some_and(|it| it.is_watching),
+            cut: self.cut,
+            delayed: self.scheduler.delayed,
+        }
+    }
+
+    /// Its process has something reserved: it counts apart from those that only ask. A connection may
+    /// outlive its process in a child's hands; it ends with the process that `process` becomes readable
+    /// for.
+    pub(crate) fn set_reserving(&mut self, id: ClientId, process: BorrowedFd<'_>) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        client.is_reserving = true;
+        self.reserving.add(client.counted_as());
+        let token = EventData::new_u64(id.to_token() | PROCESS);
+        if let Err(error) = epoll::add(&self.epoll, process, token, EventFlags::IN) {
+            tracing::warn!(%error, "a process with a reservation could not be watched");
+            self.end(id);
+        }
+    }
+
+    /// Its process has a reservation of its own, whose end is noticed elsewhere: the connection counts apart
+    /// from those that only ask, while there is room.
+    pub(crate) fn count_as_reserving(&mut self, id: ClientId) {
+        let who = self.clients.get(&id).map(Client::counted_as);
+        if who.is_some_and(|who| self.may_reserve(who))
+            && let Some(client) = self.clients.get_mut(&id).filter(|it| !it.is_reserving)
+        {
+            client.is_reserving = true;
+            self.reserving.add(client.counted_as());
+        }
+    }
+
+    /// It waits for a level of an account, or does no more: while it does it counts apart from those that ask.
+    pub(crate) fn set_watching(&mut self, id: ClientId, is_watching: bool) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let who = client.counted_as();
+        match (
+            std::mem::replace(&mut client.is_watching, is_watching),
+            is_watching,
+        ) {
+            (false, true) => self.watching.add(who),
+            (true, false) => self.watching.take(who),
+            _ => {}
+        }
+    }
+
+    /// Whether its process is known to have something reserved.
+    pub(crate) fn is_reserving(&self, id: ClientId) -> bool {
+        self.clients.get(&id).is_some_and(|it| it.is_reserving)
     }
 
     /// Connections that reserve or wait stay for long: a quarter of the places is for those who only ask.

@@ -77,7 +77,7 @@ impl Responder {
                 pidfd,
                 signalled: at,
                 private: None,
-                is_hearsay: false,
+                is_unverified: false,
             });
         }
     }
@@ -163,7 +163,7 @@ impl Responder {
                 pidfd,
                 signalled: clock::monotonic(),
                 private,
-                is_hearsay: false,
+                is_unverified: false,
             });
         }
     }

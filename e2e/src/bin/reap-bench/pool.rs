@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bursar_host::{Pidfd, Signal, clock};
 use bursar_model::{Nanos, Pid};
-use bursar_reap::{Errand, Job, News, Reaper, Victim};
+use bursar_reap::{Job, JobKind, ReapEvent, Reaper, Victim};
 use serde::{Deserialize, Serialize};
 
 use crate::sessions::{Sessions, part};
@@ -90,8 +90,8 @@ pub(crate) fn serve(apart: bool, dying: bool) -> Result<()> {
     }
     let (outbox, reports) = channel();
     let outbox = Mutex::new(outbox);
-    let reaper = Reaper::start(move |news| {
-        if let (News::Settled(report), Ok(outbox)) = (news, outbox.lock()) {
+    let reaper = Reaper::start(move |event| {
+        if let (ReapEvent::Settled(report), Ok(outbox)) = (event, outbox.lock()) {
             let _ = outbox.send(*report);
         }
     })?;
@@ -108,8 +108,8 @@ pub(crate) fn serve(apart: bool, dying: bool) -> Result<()> {
             victims.push(Victim::new(pidfd, signalled, 0));
         }
         let count = victims.len();
-        let errand = if dying { Errand::Reap } else { Errand::Kill };
-        reaper.hand(Job { errand, victims });
+        let kind = if dying { JobKind::Reap } else { JobKind::Kill };
+        reaper.submit(Job { kind, victims });
         for _ in 0..count {
             let report = reports.recv_timeout(PATIENCE).context("a report")?;
             let method = report.fate.method();

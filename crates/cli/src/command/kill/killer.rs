@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bursar_host::{Pidfd, Sent, Signal, clock, raise_descriptors};
 use bursar_model::{Bytes, Nanos, Pid};
-use bursar_reap::{Errand, Job, News, ReapError, Reaper, Report, Victim};
+use bursar_reap::{Job, JobKind, ReapError, ReapEvent, Reaper, Report, Victim};
 use bursar_watchdog::Owner;
 
 use super::outcome::Outcome;
@@ -57,8 +57,8 @@ impl Killer {
         let descriptors = raise_descriptors(ENOUGH).min(ENOUGH);
         let (outbox, reports) = channel();
         let outbox = Mutex::new(outbox);
-        let reaper = Reaper::start(move |news| {
-            if let (News::Settled(report), Ok(outbox)) = (news, outbox.lock()) {
+        let reaper = Reaper::start(move |event| {
+            if let (ReapEvent::Settled(report), Ok(outbox)) = (event, outbox.lock()) {
                 // Nobody listens any more: the command has ended.
                 let _ = outbox.send(report);
             }
@@ -121,7 +121,7 @@ impl Killer {
         }
         let targets = opened.filter_map(|it| held(it, outcomes));
         let targets = targets.map(|it| (it, Nanos::new(0))).collect();
-        self.hand(Errand::Kill, targets, outcomes);
+        self.submit(JobKind::Kill, targets, outcomes);
     }
 
     /// Of those that were signalled, whose memory is there yet.
@@ -139,12 +139,12 @@ impl Killer {
             outcomes.extend(ended.iter().map(|(it, _)| Outcome::ended(it)));
             // One that was on its way out by itself does not look signalled, and was signalled in two passes.
             left.retain(|(target, _)| handed.insert(target.pidfd.pid()));
-            self.hand(Errand::Reap, left, outcomes);
+            self.submit(JobKind::Reap, left, outcomes);
         }
     }
 
     /// Has the reapers deal with these, and waits for it.
-    fn hand(&mut self, errand: Errand, batch: Vec<Signalled>, outcomes: &mut Vec<Outcome>) {
+    fn submit(&mut self, kind: JobKind, batch: Vec<Signalled>, outcomes: &mut Vec<Outcome>) {
         let mut awaited = BTreeMap::new();
         let mut victims = Vec::with_capacity(batch.len());
         for (target, at) in batch {
@@ -164,7 +164,7 @@ impl Killer {
         if victims.is_empty() {
             return;
         }
-        self.reaper.hand(Job { errand, victims });
+        self.reaper.submit(Job { kind, victims });
         let deadline = Instant::now() + PATIENCE;
         while !awaited.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -4,7 +4,7 @@
 use std::io::{BufRead, IsTerminal};
 
 use bursar_host::{Lookup, Members, Proc, Users};
-use bursar_model::{Bytes, Pid, Uid};
+use bursar_model::{Bytes, Pid, Uid, abridged};
 use rustix::io::Errno;
 
 use crate::complaint::complain;
@@ -55,21 +55,12 @@ fn all_of(name: &str, members: Members) -> Result<Vec<Uid>, Failure> {
             members.uids.len()
         )));
     }
-    let (first, others) = members
-        .unknown
-        .split_at_checked(NAMES_SAID)
-        .unwrap_or((members.unknown.as_slice(), &[]));
-    if first.is_empty() {
+    let Some(names) = abridged(&members.unknown, NAMES_SAID) else {
         return Ok(members.uids.into_iter().collect());
-    }
-    let others = match others.len() {
-        0 => String::new(),
-        count => format!(" and {count} more"),
     };
     Err(Failure::failed(format!(
-        "the group {name:?} lists names that no user has: {}{others}; nothing was killed, because their processes would \
-         live on; take the names out of the group, or name its users (--user)",
-        first.join(", ")
+        "the group {name:?} lists names that no user has: {names}; nothing was killed, because their processes would \
+         live on; take the names out of the group, or name its users (--user)"
     )))
 }
 

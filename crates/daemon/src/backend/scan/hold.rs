@@ -10,7 +10,7 @@ use bursar_model::Pid;
 use super::Scan;
 
 /// A process that is to be killed.
-pub(super) struct Held {
+pub(super) struct HeldProcess {
     pub(super) pidfd: Pidfd,
     /// The same, for whoever sends the signal.
     pub(super) to_signal: Pidfd,
@@ -22,7 +22,7 @@ pub(super) struct Held {
 
 impl Scan {
     /// `None` where it has ended, or cannot be held.
-    pub(super) fn hold(&mut self, pid: Pid) -> Option<Held> {
+    pub(super) fn hold(&mut self, pid: Pid) -> Option<HeldProcess> {
         self.try_hold(pid).unwrap_or_else(|error| {
             // Without the process, which may be another one each time.
             let why = error.source().map(ToString::to_string);
@@ -32,7 +32,7 @@ impl Scan {
     }
 
     /// When it began is only told to people: a process in an execve that it lets last does not say.
-    fn try_hold(&mut self, pid: Pid) -> Result<Option<Held>, HostError> {
+    fn try_hold(&mut self, pid: Pid) -> Result<Option<HeldProcess>, HostError> {
         let Some(pidfd) = Pidfd::open(pid)? else {
             return Ok(None);
         };
@@ -45,7 +45,7 @@ impl Scan {
             },
             None => None,
         };
-        Ok(Some(Held {
+        Ok(Some(HeldProcess {
             pidfd,
             to_signal,
             number,

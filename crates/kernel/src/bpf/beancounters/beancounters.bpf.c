@@ -10,28 +10,27 @@
  * Cost:    docs/design/measured-beancounters.md.
  * Absent:  without LSM programs the rows are looked at (resource_iterator.bpf.c) and nothing is refused.
  */
+#include "bill_calls.bpf.h"
 #include "file_locks.bpf.h"
 #include "kernel_memory.bpf.h"
 #include "lock_notes.bpf.h"
+#include "magic.h"
 #include "netlink.bpf.h"
 #include "objects.bpf.h"
 #include "open_file.bpf.h"
+#include "own_call.bpf.h"
 #include "shared_memory.bpf.h"
+#include "signals.bpf.h"
+#include "sockets.bpf.h"
 #include "terminals.bpf.h"
 
 enum {
 	EPERM = 1,
-	EAGAIN = 11,
 	ENOMEM = 12,
-	EINVAL = 22,
 	ENFILE = 23,
-	ENOBUFS = 105,
 	CAP_NET_ADMIN = 12,
 	CAP_SYS_ADMIN = 21,
 	CAP_OPT_NOAUDIT = 2,	/* include/linux/security.h */
-	SIGRTMIN = 32,
-	SIGSETXID = 33,	/* the C library's own last one */
-	TMPFS_MAGIC = 0x01021994,
 };
 
 enum bill_row bill_row_type;	/* for the user half: BTF carries the types of variables only */
@@ -45,11 +44,6 @@ static __always_inline struct task_struct *me(void)
 
 /* A program more at a hook costs everybody as much as half of the first: so what several rows ask at one hook is asked
  * by one program, which is attached while any of them is limited. The rows that are not have nothing counted. */
-
-static __always_inline bool counts(const struct bill *bill, __u32 which)
-{
-	return bill->counted_rows & (1U << which);
-}
 
 /* Processes and threads; an ended one counts until its parent has taken note of it. */
 SEC("?lsm/task_alloc")
@@ -108,26 +102,6 @@ SEC("?fmod_ret/security_file_alloc")
 int BPF_PROG(bill_file_try, struct file *file)
 {
 	return bill_new_file(file, 1U << BILL_NUMFILE | 1U << BILL_KMEMSIZE);
-}
-
-static __always_inline __u32 row_of_socket(struct sock *sk)
-{
-	return is_tcp(sk) ? BILL_NUMTCPSOCK : BILL_NUMOTHERSOCK;
-}
-
-/* A network namespace that has been counted begins with the kernel's own netlink sockets: so none passes the
- * barrier of kmemsize, however many are asked for at once. Only the first of them is asked about, rtnetlink's, which is
- * registered before all others (core_initcall): others do more than fail. audit_net_init() ends in audit_panic(), where
- * another thread has taken what was left in between. */
-static __noinline int may_make_kernel_socket(int family, int protocol)
-{
-	return family != AF_NETLINK || protocol != NETLINK_ROUTE ||
-	       may_take_kernel_memory(namespace_bytes[UCOUNT_NET_NAMESPACES], COUNTED_ALREADY, false);
-}
-
-static __always_inline int may_make_socket(struct bill *bill, __u32 slot, __u32 which, __u64 number)
-{
-	return !counts(bill, which) || charge_piece(bill, slot, which, number) ? 0 : -ENOBUFS;
 }
 
 /* It exists by now; refused it goes at once. */
@@ -311,49 +285,6 @@ int BPF_PROG(bill_socket_free, struct sock *sk)
 }
 
 /* --- numsiginfo ----------------------------------------------------------------------------- */
-
-/* What root, init and bursard send is charged and never refused: root's word to a program must not depend
- * on how many its user has queued for it. Nor is what the C library sends to its own threads (pthread_cancel,
- * setuid): refused, a thread would keep the uid that its process has given up. The hook's `cred` is not asked:
- * it is NULL nearly always, and verifiers (7.2) take it for never NULL and drop the comparison, an oops. */
-static __always_inline bool is_signal_beyond_refusal(int signal)
-{
-	struct ledger_state *state = ledger_state();
-	struct task_struct *sender = me();
-	__u32 uid = 0;
-
-	if (signal <= SIGSETXID)
-		return true;
-	return (state && is_beyond_refusal(state, sender)) ||
-	       (uid_of_cred(sender->real_cred, &uid) && !uid);
-}
-
-/* The kernel counts these itself, for each user; a queued signal is paid for by who is to get it. Those
- * below SIGRTMIN are not queued twice, and SIGKILL is among them. `asks`: the running task sends it. Returns 1 where one
- * more is granted. */
-static __always_inline int may_queue_signal(struct task_struct *target, int signal, bool asks)
-{
-	__u32 slot;
-	struct row *row;
-	__s64 held;
-
-	if (signal < SIGRTMIN)
-		return 1;
-	slot = slot_of_task(target);
-	row = counted_row(slot, BILL_NUMSIGINFO);
-	if (!row)
-		return 1;
-	held = pending_signals_of(target);
-	if (held + 1 > row->barrier && !(asks && is_signal_beyond_refusal(signal))) {
-		row->held = held;
-		tell_bill(slot, BILL_NUMSIGINFO, 1, asks);
-		if (!row->observed)
-			return 0;
-	}
-	row->held = held + 1;
-	raise_to(&row->maxheld, held + 1);
-	return 1;
-}
 
 SEC("?lsm/task_kill")
 int BPF_PROG(bill_signal, struct task_struct *target, struct kernel_siginfo *info, int signal,
@@ -576,178 +507,28 @@ int meet_locks(struct bpf_iter__task_file *ctx)
 
 /* --- calls of the user half ------------------------------------------------------------------- */
 
-static __always_inline void clear_rows(struct bill *bill)
-{
-	/* Nobody is refused by a row that is not there: who has found it counted may still be at it. */
-	static const struct row empty = { .barrier = NO_BOUND_PAGES, .limit = NO_BOUND_PAGES };
-	int i;
-
-	for (i = 0; i < BILL_ROWS; i++)
-		bill->rows[i] = empty;
-	bill->counted_rows = 0;
-}
-
 SEC("syscall")
 int set_bill(struct set_bill_args *args)
 {
-	__u32 slot = args->slot, which = args->row;
-	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
-	struct bill_facts *known = facts();
-	struct row *row;
-
-	if (!bill || !known || which >= BILL_ROWS)
-		return -EINVAL;
-	if (bill->state != BILL_MADE) {
-		if (!args->counted)
-			return 0;
-		if (!begin_bill(bill))
-			return -EAGAIN;	/* an account of `default` is taking after the template */
-		clear_rows(bill);	/* again: who was charging while they were forgotten */
-		bill->scanned_bytes = 0;
-		bill->account_id = args->account_id;
-		/* Atomically, as below: processors and the compiler put plain stores in another order. */
-		__sync_lock_test_and_set(&bill->state, BILL_MADE);
-	}
-	row = &bill->rows[which];
-	/* What was charged while it was forgotten, and taken back. */
-	if (args->counted && is_forgotten_now(row))
-		__sync_lock_test_and_set(&row->held, 0);
-	row->barrier = args->barrier;
-	row->limit = args->limit;
-	row->observed = args->observed;
-	/* Last: who finds it counted finds its bounds. */
-	__sync_lock_test_and_set(&row->counted, args->counted);
-	if (args->counted)
-		__sync_fetch_and_or(&bill->counted_rows, 1U << which);
-	else
-		__sync_fetch_and_and(&bill->counted_rows, ~(1U << which));
-	if (args->counted && args->account_id >> KIND_SHIFT)
-		__sync_fetch_and_or(&known->entered_rows, 1U << which);
-	__sync_fetch_and_add(&known->generation, 1);
-	return 0;
+	return store_row(args);
 }
 
-static __always_inline bool is_forgotten(const struct charge *charge, const struct forget_bill_args *what)
-{
-	return charge->amount && charge->slot == what->slot && (what->row == BILL_ROWS || charge->row == what->row);
-}
-
-static long forget_group(struct bpf_map *map, __u32 *index, struct charge_group *group,
-			 struct forget_bill_args *what)
-{
-	struct charge charge;
-	__u64 key;
-	int i;
-
-	for (i = 0; i < CHARGES_TOGETHER; i++) {
-		key = key_at(group, i);
-		charge = unpacked_charge(group->charges[i]);
-		if (key > KEY_BEING_WRITTEN && is_forgotten(&charge, what))
-			give_back(group, i, key);
-	}
-	return 0;
-}
-
-static long forget_charge(struct bpf_map *map, __u64 *key, struct charge *charge,
-			  struct forget_bill_args *what)
-{
-	if (is_forgotten(charge, what))
-		give_back_further(group_of(*key & ~7ULL), *key);
-	return 0;
-}
-
-/* Whoever holds nothing has no records. */
-static __always_inline bool holds_any(struct bill *bill, __u32 which)
-{
-	__u32 i;
-
-	for (i = 0; i < BILL_ROWS; i++)
-		if ((RECORDED_ROWS & (1U << i)) && (which == BILL_ROWS || which == i) && bill->rows[i].held)
-			return true;
-	return false;
-}
-
-static long forget_locks(struct bpf_map *map, __u64 *key, struct charge *charge, struct forget_bill_args *what)
-{
-	if (charge->slot == what->slot && !bpf_map_delete_elem(map, key))
-		note_locked_file(-1);
-	return 0;
-}
-
-static long forget_terminal(struct bpf_map *map, __u64 *key, struct charge *charge, struct forget_bill_args *what)
-{
-	if (charge->slot == what->slot)
-		give_back_terminal(*key);
-	return 0;
-}
-
-/* The row is not charged any more: what its objects will give back is nobody's. */
 SEC("syscall")
 int forget_bill(struct forget_bill_args *args)
 {
-	struct forget_bill_args what = { .slot = args->slot, .row = args->row };
-	struct bill *bill = bpf_map_lookup_elem(&bills, &what.slot);
-	struct bill_facts *known = facts();
-	struct row *row;
-
-	if (!bill || !known || what.row > BILL_ROWS)
-		return -EINVAL;
-	stop_counting(what.slot, what.row);
-	if (holds_any(bill, what.row)) {
-		bpf_for_each_map_elem(&charges, forget_group, &what, 0);
-		bpf_for_each_map_elem(&further_charges, forget_charge, &what, 0);
-	}
-	if (what.row == BILL_ROWS || what.row == BILL_NUMPTY)
-		bpf_for_each_map_elem(&terminals, forget_terminal, &what, 0);
-	if (what.row == BILL_ROWS || what.row == BILL_NUMFLOCK)
-		bpf_for_each_map_elem(&locked_files, forget_locks, &what, 0);
-	if (what.row == BILL_ROWS) {
-		/* Who finds none may fill them at once. */
-		__sync_lock_test_and_set(&bill->state, BILL_BEGUN);
-		clear_rows(bill);
-		__sync_lock_test_and_set(&bill->state, BILL_NONE);
-		__sync_fetch_and_add(&known->generation, 1);
-		return 0;
-	}
-	row = row_of(what.slot, what.row);
-	if (row)
-		__sync_lock_test_and_set(&row->held, 0);
-	return 0;
+	return forget_rows(args);
 }
 
-/* What a scan found; held is shown until the next one, or the next request. */
 SEC("syscall")
 int note_kernel_memory(struct note_kernel_memory_args *args)
 {
-	__u32 slot = args->slot;
-	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
-	struct row *row = row_of(slot, BILL_KMEMSIZE);
-
-	if (!bill || !row || bill->account_id != args->account_id)
-		return 0;
-	bill->scanned_bytes = args->scanned_bytes;
-	row->held = args->held_bytes;
-	raise_to(&row->maxheld, args->held_bytes);
-	return 0;
+	return store_kernel_memory(args);
 }
 
-/* Before the rows are shown: what is not known from events is counted. */
 SEC("syscall")
 int recount_bill(struct forget_bill_args *args)
 {
-	__u32 slot = args->slot;
-	struct row *row;
-
-	if (counted_row(slot, BILL_NUMFLOCK))
-		recount_locks(slot);
-	if (counted_row(slot, BILL_NUMPTY))
-		recount_terminals(slot);
-	row = counted_row(slot, BILL_LOCKEDPAGES);
-	if (row) {
-		row->held = count_locked(slot, 0);
-		raise_to(&row->maxheld, row->held);
-	}
-	return 0;
+	return recount_rows(args);
 }
 
 char LICENSE[] SEC("license") = "GPL";

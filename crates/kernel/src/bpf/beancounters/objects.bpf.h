@@ -20,7 +20,6 @@ enum {
 	S_IFIFO = 0010000,
 	S_IFCHR = 0020000,
 	PTY_MASTER = 5 << 20 | 2,	/* /dev/ptmx */
-	DEVPTS_SUPER_MAGIC = 0x1cd1,	/* uapi/linux/magic.h */
 };
 
 static __always_inline bool is_pty_master(struct inode *inode)

@@ -96,6 +96,11 @@ static __noinline int adopt_template(__u32 slot)
 }
 
 /* The account's row, if it is charged at all. */
+static __always_inline bool counts(const struct bill *bill, __u32 which)
+{
+	return bill->counted_rows & (1U << which);
+}
+
 static __always_inline struct row *counted_row(__u32 slot, __u32 which)
 {
 	struct row *row;

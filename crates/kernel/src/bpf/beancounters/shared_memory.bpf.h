@@ -6,6 +6,7 @@
 #define BURSAR_SHARED_MEMORY_BPF_H
 
 #include "charge_row.bpf.h"
+#include "page_size.bpf.h"
 
 enum {
 	MAP_SHARED = 1,
@@ -14,14 +15,6 @@ enum {
 	MAP_HUGETLB = 0x40000,
 	SHM_HUGETLB = 04000,
 };
-
-static __always_inline __s64 pages_of(__u64 bytes)
-{
-	/* no overflow: the kernel refuses what is larger than an address space by itself */
-	if (bytes >> 62)
-		return 0;
-	return (bytes + (1ULL << page_shift) - 1) >> page_shift;
-}
 
 enum shared_call { SHARED_OTHER, SHARED_GET, SHARED_MAP };
 

@@ -10,6 +10,7 @@
 #define BURSAR_TERMINALS_BPF_H
 
 #include "charge_row.bpf.h"
+#include "magic.h"
 #include "objects.bpf.h"
 
 /* Key: struct inode *. Written and read here. Bound: a sixteenth of ledger.max_objects. Full: as further_charges. */

@@ -16,6 +16,7 @@
  */
 #include "privvmpages.bpf.h"
 #include "login.bpf.h"
+#include "page_size.bpf.h"
 
 enum { PROT_WRITE = 2, MAP_SHARED = 1, MAP_ANONYMOUS = 0x20, VM_WRITE = 2, VM_SHARED = 8, CLONE_VM = 0x100,
        MREMAP_DONTUNMAP = 4, LOGIN_RESERVE_SHIFT = 24 };
@@ -250,14 +251,6 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 static __always_inline int admit(__s64 pages, __u32 request, bool is_private)
 {
 	return is_refused(pages, request, is_private) ? -ENOMEM : 0;
-}
-
-static __always_inline __s64 pages_of(__u64 bytes)
-{
-	/* no overflow: the kernel refuses what is larger than an address space by itself */
-	if (bytes >> 62)
-		return 0;
-	return (bytes + (1ULL << page_shift) - 1) >> page_shift;
 }
 
 /* mmap, brk, mremap: who looks for a place in the address space wants to grow. */

@@ -18,6 +18,7 @@
  */
 #include "react.bpf.h"
 #include "descriptor.bpf.h"
+#include "magic.h"
 
 #if defined(__TARGET_ARCH_arm64)
 /* arch/arm64/include/asm/esr.h: a write (ESR_ELx_WNR) that is no upkeep of a cache (ESR_ELx_CM), refused for the page's
@@ -32,11 +33,6 @@ enum { COPIES = 1 | 2, COPIES_OF = COPIES };
 enum { USER_PAGE = 0x08 | 0x02, CACHE_PAGE = 0x1000 | 0x10000 };
 
 enum { PF_IO_WORKER = 0x10 };	/* include/linux/sched.h: a thread of io_uring's */
-
-/* include/uapi/linux/magic.h */
-#define PROC_SUPER_MAGIC 0x9fa0
-#define TMPFS_MAGIC 0x01021994
-#define RAMFS_MAGIC 0x858458f6
 
 /* Whose memory a page is for that the kernel allocates in a system call. */
 enum writes {

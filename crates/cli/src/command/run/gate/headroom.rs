@@ -106,37 +106,37 @@ mod tests {
 
     use super::*;
 
-    const MEBI: u64 = 1 << 20;
+    const MIB: u64 = 1 << 20;
 
     #[test]
     fn one_alone_gets_the_whole_room() {
         for activity in [Activity::Still, Activity::Busy, Activity::Growing] {
-            assert_eq!(shares(100 * MEBI, &[activity]), [100 * MEBI]);
+            assert_eq!(shares(100 * MIB, &[activity]), [100 * MIB]);
         }
         assert!(shares(100, &[]).is_empty());
     }
 
     #[test]
     fn who_grows_gets_more_and_who_is_still_something() {
-        let two = shares(90 * MEBI, &[Activity::Growing, Activity::Still]);
-        assert_eq!(two, [80 * MEBI, 10 * MEBI]);
-        let equal = shares(90 * MEBI, &[Activity::Growing, Activity::Growing]);
-        assert_eq!(equal, [45 * MEBI, 45 * MEBI]);
+        let two = shares(90 * MIB, &[Activity::Growing, Activity::Still]);
+        assert_eq!(two, [80 * MIB, 10 * MIB]);
+        let equal = shares(90 * MIB, &[Activity::Growing, Activity::Growing]);
+        assert_eq!(equal, [45 * MIB, 45 * MIB]);
     }
 
     #[test]
     fn a_limit_is_above_what_is_mapped_by_the_share_in_whole_pages() {
-        let limit = soft(10 * MEBI, 5 * MEBI + 5000, None, false);
-        assert_eq!(limit >> 12, (15 * MEBI + 4096) >> 12);
+        let limit = soft(10 * MIB, 5 * MIB + 5000, None, false);
+        assert_eq!(limit >> 12, (15 * MIB + 4096) >> 12);
         assert!(is_steered(Some(limit)));
     }
 
     #[test]
     fn what_a_process_set_for_itself_is_never_raised() {
-        assert_eq!(soft(10 * MEBI, 50 * MEBI, Some(MEBI), true), MEBI);
+        assert_eq!(soft(10 * MIB, 50 * MIB, Some(MIB), true), MIB);
         assert_eq!(
-            soft(0, 5 * MEBI, Some(8 * MEBI), true),
-            soft(0, 5 * MEBI, None, true)
+            soft(0, 5 * MIB, Some(8 * MIB), true),
+            soft(0, 5 * MIB, None, true)
         );
     }
 
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn typed_limits_are_nobody_elses() {
-        for soft in [Some(0), Some(MEBI), Some(1_000_000 * 1024), None] {
+        for soft in [Some(0), Some(MIB), Some(1_000_000 * 1024), None] {
             assert!(!is_steered(soft));
         }
     }
@@ -158,26 +158,26 @@ mod tests {
     #[test]
     fn untouched_memory_is_forgiven_with_time_and_new_memory_is_not() {
         let mut untouched = Untouched::default();
-        assert_eq!(untouched.after(100 * MEBI, Duration::ZERO), 100 * MEBI);
-        assert_eq!(untouched.after(100 * MEBI, FORGIVING), 50 * MEBI);
-        assert_eq!(untouched.after(140 * MEBI, Duration::ZERO), 90 * MEBI);
+        assert_eq!(untouched.after(100 * MIB, Duration::ZERO), 100 * MIB);
+        assert_eq!(untouched.after(100 * MIB, FORGIVING), 50 * MIB);
+        assert_eq!(untouched.after(140 * MIB, Duration::ZERO), 90 * MIB);
         // Touched or unmapped: nothing is untouched, and what comes later counts in full.
         assert_eq!(untouched.after(0, Duration::ZERO), 0);
-        assert_eq!(untouched.after(7 * MEBI, Duration::ZERO), 7 * MEBI);
+        assert_eq!(untouched.after(7 * MIB, Duration::ZERO), 7 * MIB);
     }
 
     #[test]
     fn looks_are_seldom_far_away_and_often_where_it_matters() {
-        let (barrier, second) = (1000 * MEBI, Duration::from_secs(1));
-        assert_eq!(pause(900 * MEBI, barrier, 0, SELDOM), SELDOM);
-        assert_eq!(pause(100 * MEBI, barrier, 0, SELDOM), NEAR);
-        assert_eq!(pause(900 * MEBI, barrier, MEBI, SELDOM), SELDOM);
+        let (barrier, second) = (1000 * MIB, Duration::from_secs(1));
+        assert_eq!(pause(900 * MIB, barrier, 0, SELDOM), SELDOM);
+        assert_eq!(pause(100 * MIB, barrier, 0, SELDOM), NEAR);
+        assert_eq!(pause(900 * MIB, barrier, MIB, SELDOM), SELDOM);
         // 100 MiB a second: a quarter of 8 MiB is gone in 20 ms.
         assert_eq!(
-            pause(8 * MEBI, barrier, 100 * MEBI, second),
+            pause(8 * MIB, barrier, 100 * MIB, second),
             Duration::from_millis(20)
         );
-        assert_eq!(pause(0, barrier, MEBI, NEAR), OFTEN);
+        assert_eq!(pause(0, barrier, MIB, NEAR), OFTEN);
     }
 
     proptest! {

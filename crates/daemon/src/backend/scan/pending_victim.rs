@@ -14,13 +14,13 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// A process chosen by us and not gone yet.
 #[derive(Debug)]
-pub(super) struct Condemned {
+pub(super) struct PendingVictim {
     pub(super) pidfd: Pidfd,
     pub(super) victim: Victim,
     pub(super) at: Nanos,
 }
 
-impl Condemned {
+impl PendingVictim {
     /// Nothing was sent to it.
     pub(super) const fn is_forgone(&self) -> bool {
         self.victim.level.is_observed

@@ -9,7 +9,7 @@ const REARM: u64 = 16;
 
 /// An account's counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct AccountCounters {
     /// Held now.
     pub held: Bytes,
     /// The most ever held.
@@ -34,7 +34,7 @@ pub enum Crossing {
     Limit,
 }
 
-impl Tally {
+impl AccountCounters {
     /// Takes a new reading.
     pub fn read(&mut self, held: Bytes, bounds: &Bounds) -> Crossing {
         self.held = held;
@@ -82,8 +82,8 @@ mod tests {
     fn a_notice_is_given_once_until_held_has_fallen_well_below() {
         let mib = Bytes::from_mib;
         let bounds = Bounds::new(Some(mib(160)), None, Some(mib(200))).unwrap();
-        let mut tally = Tally::default();
-        let mut told = |held| tally.read(mib(held), &bounds);
+        let mut counters = AccountCounters::default();
+        let mut told = |held| counters.read(mib(held), &bounds);
         assert_eq!(told(159), Crossing::None);
         assert_eq!(told(160), Crossing::Notice);
         assert_eq!(told(190), Crossing::None);
@@ -92,6 +92,6 @@ mod tests {
         assert_eq!(told(149), Crossing::None);
         assert_eq!(told(160), Crossing::Notice);
         assert_eq!(told(201), Crossing::Limit);
-        assert_eq!((tally.maxheld, tally.notices), (mib(201), 2));
+        assert_eq!((counters.maxheld, counters.notices), (mib(201), 2));
     }
 }
