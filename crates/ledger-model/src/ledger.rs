@@ -297,7 +297,7 @@ impl<R: Rules> Ledger<R> {
         true
     }
 
-    /// correction.bpf.h end_doubt(). What is credited of files counts as grown: it is there if nobody has kept them.
+    /// correction.bpf.h end_doubt(). What is credited of files counts as grown: it is there still if somebody keeps them.
     fn end_doubt(&mut self, account: usize, now: u32) {
         let credit = self.files_credit(account, now);
         let it = &mut self.accounts[account];
