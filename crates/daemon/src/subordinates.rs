@@ -94,6 +94,7 @@ impl SubuidFile {
         let most = KernelHalf::MOST_SUBORDINATES;
         let found = Subordinates::new(&known.given, &own, most);
         let said = known.names.remarks().chain(known.names.remarks_on(&found));
+        let said = said.chain(known.users_given_away(&own));
         let said = said.map(|text| format!("{}: {text}", path.display()));
         Meaning {
             remarks: known.remarks.iter().cloned().chain(said).collect(),
@@ -121,6 +122,21 @@ impl Known {
             names,
             remarks: written.remarks,
         }
+    }
+}
+
+impl Known {
+    /// Whoever was given the uid of a user can become that user.
+    fn users_given_away(&self, own: &BTreeSet<Uid>) -> Option<String> {
+        let all = Subordinates::new(&self.given, &BTreeSet::new(), usize::MAX);
+        let given_away: Vec<&Uid> = own
+            .iter()
+            .filter(|uid| all.payer_of(**uid).is_some())
+            .collect();
+        let uids = abridged(given_away, MOST_SAID)?;
+        Some(format!(
+            "uids of users given to others as well, who can become these users: {uids}; give out other ranges"
+        ))
     }
 }
 
@@ -282,7 +298,12 @@ mod tests {
         assert_eq!(subuid_owner(&meaning, 7), None);
         assert_eq!(subuid_owner(&meaning, 99), Some(60_511));
         assert_eq!(subuid_owner(&meaning, 60_505), None, "root's");
-        assert!(meaning.remarks.is_empty(), "{meaning:?}");
+        let said =
+            "uids of users given to others as well, who can become these users: 1, 2, 3 and ";
+        assert!(
+            matches!(meaning.remarks.as_slice(), [one] if one.contains(said)),
+            "{meaning:?}"
+        );
     }
 
     #[test]
