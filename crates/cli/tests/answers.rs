@@ -263,6 +263,7 @@ fn limits_are_cleared_and_shown() {
         rows: BTreeMap::new(),
         accounts: vec!["alice".into()],
         remark: None,
+        covers: None,
         origin: None,
         overrides: Vec::new(),
         reason: Some("thesis".parse().unwrap()),

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use bursar_host::{FileWatch, Lookup, SubuidLine, SubuidOwner, User, Users, subuids};
-use bursar_kernel::KernelHalf;
+use bursar_kernel::SubordinateTable;
 use bursar_model::{Uid, abridged, printable};
 use bursar_policy::{NameError, Subordinate, Subordinates};
 
@@ -91,7 +91,7 @@ impl SubuidFile {
             }
         }
         let own = known.names.own.union(own).copied().collect();
-        let most = KernelHalf::MOST_SUBORDINATES;
+        let most = SubordinateTable::MOST;
         let found = Subordinates::new(&known.given, &own, most);
         let said = known.names.remarks().chain(known.names.remarks_on(&found));
         let said = said.chain(known.users_given_away(&own));
@@ -258,7 +258,7 @@ impl Names {
             )
         });
         let left_out = found.left_out();
-        let room = KernelHalf::MOST_SUBORDINATES;
+        let room = SubordinateTable::MOST;
         let left_out = (left_out > 0).then(|| {
             format!(
                 "{left_out} ranges of uids are beyond the {room} that there is room for; each of these uids counts as a \

@@ -18,7 +18,7 @@ use crate::exempt_cgroups::ExemptCgroups;
 use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
 use crate::spared_programs::SparedPrograms;
-use crate::subordinates::Subordinates;
+use crate::subordinates::SubordinateTable;
 use crate::undelivered::Undelivered;
 use crate::{
     Beancounters, Error, EventRing, EventSource, Facts, Gate, Membership, Options, ProgramFile,
@@ -56,7 +56,7 @@ pub struct KernelHalf {
     count_files: Option<ProgramHandle>,
     gate: Gate,
     membership: Option<Membership>,
-    pub(crate) subordinates: Subordinates,
+    subordinates: SubordinateTable,
     spared_programs: SparedPrograms,
     exempt_cgroups: ExemptCgroups,
 }
@@ -139,7 +139,7 @@ impl KernelHalf {
         let state = pins.map("state")?;
         Ok(Self {
             accounts: AccountTable::open(&pins)?,
-            subordinates: Subordinates::open(&pins)?,
+            subordinates: SubordinateTable::open(&pins)?,
             spared_programs: SparedPrograms::open(&pins)?,
             exempt_cgroups: ExemptCgroups::open(&pins)?,
             events: pins.map("events")?,
@@ -229,7 +229,7 @@ impl KernelHalf {
         &self.pins
     }
 
-    pub(crate) fn read_state(&self) -> Result<ledger_state, Error> {
+    fn read_state(&self) -> Result<ledger_state, Error> {
         self.state.get(0).ok_or(Error::Io {
             what: "read the ledger's state",
             source: std::io::ErrorKind::UnexpectedEof.into(),
@@ -250,6 +250,11 @@ impl KernelHalf {
     pub fn membership_if_any(&self) -> Option<&Membership> {
         let is_entered = self.read_state().map_or(true, |state| state.entered != 0);
         self.membership.as_ref().filter(|_| is_entered)
+    }
+
+    /// Who pays for subordinate uids.
+    pub const fn subordinates(&self) -> &SubordinateTable {
+        &self.subordinates
     }
 
     /// The accounts.

@@ -61,7 +61,7 @@ pub use pss_scan::{Found, GivenBackNote, Notebook, Outcome, PssScan, PssScans, S
 pub use resource_iterator::{ResourceIterator, Seen, SeenFile, SeenKind, SeenSpace, SeenTask};
 pub use spared_programs::ProgramFile;
 pub use stalls::{StallMeter, StallRow, StallTotal};
-pub use subordinates::UidRange;
+pub use subordinates::{SubordinateTable, UidRange};
 pub use support::{Ability, Finding, Support, WITHOUT};
 pub use undelivered::Undelivered;
 

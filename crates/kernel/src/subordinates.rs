@@ -9,8 +9,9 @@ use bursar_model::Uid;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 
 use crate::abi::{self, abi_constant, ledger_state, set_subordinates_args, subordinate};
+use crate::mapped::Mapped;
 use crate::pins::Pins;
-use crate::{Error, KernelHalf, call};
+use crate::{Error, call};
 
 /// A half of the map has so many ranges.
 const ROOM: u32 = abi_constant::SUBORDINATES.0;
@@ -26,56 +27,46 @@ pub struct UidRange {
     pub subuid_owner: Uid,
 }
 
-impl KernelHalf {
-    /// Ranges of subordinate uids that there is room for.
-    pub const MOST_SUBORDINATES: usize = abi::abi_constant::SUBORDINATES.0 as usize;
-    /// Subordinate uids that are remembered, of processes outside of user namespaces.
-    pub const MOST_SUBUIDS_MET: usize = abi::abi_constant::SUBUIDS_MET.0 as usize;
-
-    /// Says who pays for subordinate uids: for processes that have one outside of user namespaces, and for files that they
-    /// own from the next count on.
-    /// The ranges are sorted and disjoint; beyond [`KernelHalf::MOST_SUBORDINATES`] they are left out.
-    ///
-    /// # Errors
-    /// When a map or a program cannot be used; then those before stand.
-    pub fn set_subordinates(&self, ranges: &[UidRange]) -> Result<(), Error> {
-        self.subordinates.put_in_force(ranges, &self.read_state()?)
-    }
-
-    /// Subordinate uids that processes had outside of user namespaces: of all with the same low eight bits the last.
-    ///
-    /// # Errors
-    /// When the map cannot be read.
-    pub fn subuids_met(&self) -> Result<BTreeSet<Uid>, Error> {
-        let met = self.read_state()?.subuids_met.into_iter();
-        Ok(met.filter(|&uid| uid != 0).map(Uid::new).collect())
-    }
-}
-
-/// The table of subordinate uids.
+/// Who pays for subordinate uids.
 #[derive(Debug)]
-pub(crate) struct Subordinates {
+pub struct SubordinateTable {
     ranges: MapHandle,
     exchange: ProgramHandle,
+    state: Mapped<ledger_state>,
 }
 
-impl Subordinates {
+impl SubordinateTable {
+    /// Ranges that there is room for.
+    pub const MOST: usize = abi_constant::SUBORDINATES.0 as usize;
+    /// Subordinate uids that are remembered, of processes outside of user namespaces.
+    pub const MOST_MET: usize = abi_constant::SUBUIDS_MET.0 as usize;
+
     pub(crate) fn open(pins: &Pins) -> Result<Self, Error> {
         Ok(Self {
             ranges: pins.map("subordinates")?,
             exchange: pins.program("set_subordinates")?,
+            state: Mapped::new(&pins.map("state")?)?,
         })
     }
 
-    /// Puts these in force, which are sorted and disjoint, in place of those in `state`.
-    pub(crate) fn put_in_force(
-        &self,
-        ranges: &[UidRange],
-        state: &ledger_state,
-    ) -> Result<(), Error> {
+    /// Subordinate uids that processes had outside of user namespaces: of all with the same low eight bits the last.
+    pub fn met(&self) -> BTreeSet<Uid> {
+        let state = self.state.get(0);
+        let met = state.into_iter().flat_map(|it| it.subuids_met);
+        met.filter(|&uid| uid != 0).map(Uid::new).collect()
+    }
+
+    /// Puts these in force in place of those before: for processes that have one of these uids outside of user namespaces,
+    /// and for files that it owns from the next count on. They are sorted and disjoint; beyond [`Self::MOST`] they are
+    /// left out.
+    ///
+    /// # Errors
+    /// When a map or a program cannot be used; then those before stand.
+    pub fn put_in_force(&self, ranges: &[UidRange]) -> Result<(), Error> {
         const WHAT: &str = "say whose subordinate uids are";
         // The half that nobody reads.
-        let begin = if state.subordinates == 0 { ROOM } else { 0 };
+        let in_force = self.state.get(0).map_or(0, |it| it.subordinates);
+        let begin = if in_force == 0 { ROOM } else { 0 };
         let nobodys = subordinate {
             first: u32::MAX,
             ..subordinate::default()

@@ -305,7 +305,7 @@ impl Backend for BpfBackend {
     }
 
     fn subuids_met(&self) -> Result<BTreeSet<Uid>> {
-        Ok(self.kernel.half.subuids_met()?)
+        Ok(self.kernel.half.subordinates().met())
     }
 
     fn recount(&mut self) -> Result<()> {

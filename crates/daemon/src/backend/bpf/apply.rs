@@ -64,7 +64,8 @@ impl BpfBackend {
         self.subordinates = None;
         self.kernel
             .half
-            .set_subordinates(&ranges.collect::<Vec<_>>())?;
+            .subordinates()
+            .put_in_force(&ranges.collect::<Vec<_>>())?;
         self.subordinates = Some(subordinates.clone());
         Ok(())
     }

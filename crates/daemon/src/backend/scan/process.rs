@@ -2,7 +2,7 @@
 //! One process as a scan sees it: who pays for it, what of its memory counts, whether it may die.
 
 use bursar_host::{Memory, Status, UserNamespaces, clock};
-use bursar_kernel::KernelHalf;
+use bursar_kernel::SubordinateTable;
 use bursar_model::{AccountId, Bytes, Pid, Uid};
 use bursar_policy::Weighed;
 
@@ -57,7 +57,7 @@ impl Scan {
         let owner = owner_of(namespaces, &self.proc, holder, uid, &mut self.query)?;
         let payer = self.payers.payer(owner);
         if self.payers.subuid_payer(payer).is_some()
-            && self.subuids_met.len() < KernelHalf::MOST_SUBUIDS_MET
+            && self.subuids_met.len() < SubordinateTable::MOST_MET
         {
             self.subuids_met.insert(payer);
         }

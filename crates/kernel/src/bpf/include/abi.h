@@ -14,7 +14,7 @@
  * adopted. struct account_history must keep its layout for ever, see there; so must struct membership,
  * and abi_version its place. */
 enum abi_constant {
-	ABI_VERSION = 11,
+	ABI_VERSION = 12,
 	CPU_WORDS = 4,		/* of a set of CPUs, 64 bits each */
 	CPU_BITS = 64 * CPU_WORDS, /* lib/cpus.bpf.h */
 	MOST_CPUS = 2048,	/* CPUs whose parts of counters are read */
@@ -454,7 +454,6 @@ struct ledger_state {
 	__u64 files_ticket;	/* counts begun */
 	__u64 files_counted;	/* ticket of the last one that is in the accounts */
 	__s64 files_shmem_pages; /* machine_shmem() when that one began */
-	__u64 files_due_ns;	/* when the next one is */
 	__u64 files_counting_ns; /* when the one under way began; 0: none */
 	__u64 files_ns;		/* the last one's duration */
 	__u64 files_max_ns;
