@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A copy of the limits that were last in force, for a start with files that are wrong.
+//! A copy of the limits that are in force, for a start with files that are wrong or would kill at once.
 //!
 //! Limits without drop-ins are kept as the text of their file. With drop-ins the copy has all files, as
 //! `[[file]]` tables with their `path` and `text`.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
-use crate::Limits;
 use crate::limits::LimitsFile;
 use crate::source::Source;
+use crate::store::write_atomically;
+use crate::{ConfigError, Limits};
 
 /// Its name in the state directory ([`Limits::kept`]).
 pub const LAST_GOOD: &str = "last-good-limits.toml";
@@ -21,15 +23,25 @@ const PATH: &str = "path";
 const TEXT: &str = "text";
 
 impl Limits {
-    /// What a copy of them is to say, for [`Limits::kept`]: what the files said when they were read or last written.
-    pub fn copy(&self) -> String {
-        match (&self.file.on_disk, self.drop_ins.is_empty()) {
+    /// Writes them to `copy` as well, for [`Limits::kept`]: what the files said when they were read or last
+    /// written. Limits that were never in a file are not kept, unless others were before. Where that fails no older
+    /// copy is left, which a start would go by.
+    ///
+    /// # Errors
+    /// [`ConfigError::Unwritable`].
+    pub fn keep(&self, copy: &Path) -> Result<(), ConfigError> {
+        let text = match (&self.file.on_disk, self.drop_ins.is_empty()) {
             (Some(text), true) => text.clone(),
+            (None, true) if !copy.exists() => return Ok(()),
             _ => self.bundle(),
-        }
+        };
+        write_atomically(copy, text.as_bytes()).inspect_err(|_| {
+            // A full disk lets it be removed.
+            let _ = fs::remove_file(copy);
+        })
     }
 
-    /// All files with their paths: what [`Limits::copy`] returns changes exactly when this does.
+    /// All files with their paths: what [`Limits::keep`] writes changes exactly when this does.
     pub fn bundle(&self) -> String {
         let mut files = ArrayOfTables::new();
         for file in std::iter::once(&self.file).chain(self.drop_ins.iter()) {

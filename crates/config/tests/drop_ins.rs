@@ -321,7 +321,7 @@ fn what_was_in_force_is_kept_with_its_files() {
     let path = place.at("limits.toml");
     let copy = place.at(LAST_GOOD);
     let limits = place.load().unwrap();
-    fs::write(&copy, limits.copy()).unwrap();
+    limits.keep(&copy).unwrap();
     let kept = Limits::kept(&copy, &path).unwrap();
     assert_eq!(
         kept.iter().collect::<Vec<_>>(),
@@ -331,12 +331,24 @@ fn what_was_in_force_is_kept_with_its_files() {
     assert_eq!(kept.to_text(), limits.to_text());
     // Without drop-ins it is the file's own text, which an older bursard reads too.
     fs::remove_file(place.drop_in("10-a.toml")).unwrap();
-    fs::write(&copy, place.load().unwrap().copy()).unwrap();
+    place.load().unwrap().keep(&copy).unwrap();
     assert_eq!(fs::read(&copy).unwrap(), fs::read(&path).unwrap());
     // Where all files have gone by an administrator's word, nothing comes back.
     fs::remove_file(&path).unwrap();
-    fs::write(&copy, place.load().unwrap().copy()).unwrap();
+    place.load().unwrap().keep(&copy).unwrap();
     assert!(Limits::kept(&copy, &path).is_none_or(|it| it.is_empty()));
+}
+
+#[test]
+fn a_copy_that_cannot_be_written_leaves_no_older_one() {
+    let place = Place::of(&[("limits.toml", "alice = { memory = \"1G\" }\n")]);
+    let copy = place.at("none").join(LAST_GOOD);
+    assert!(place.load().unwrap().keep(&copy).is_err());
+    // Nothing can take the place of a directory, and it is none of ours to remove.
+    let copy = place.at(LAST_GOOD);
+    fs::create_dir(&copy).unwrap();
+    assert!(place.load().unwrap().keep(&copy).is_err());
+    assert!(Limits::kept(&copy, &place.at("limits.toml")).is_none());
 }
 
 #[test]

@@ -227,7 +227,7 @@ fn an_exception_may_be_made_from_what_a_drop_in_says() {
     late.clone().set_temporary(&who("bob"), &next).unwrap();
     let copy = folder.path().join("copy");
     limits.store(&file).unwrap();
-    std::fs::write(&copy, limits.copy()).unwrap();
+    limits.keep(&copy).unwrap();
     let kept = Limits::kept(&copy, &file).unwrap();
     assert_eq!(
         memory(&kept.as_of(at("2026-11-30T00:00:00Z")), "alice").as_deref(),

@@ -190,6 +190,23 @@ impl Accounts {
         })
     }
 
+    /// The same of the limits that are about to be put in force for the first time.
+    pub(crate) fn plan_first(&mut self) -> Result<()> {
+        let subordinates = &self.table.plan().subordinates;
+        if subordinates.is_empty() || self.table.plan().default.is_none() {
+            return Ok(());
+        }
+        self.ask_for_users()?;
+        if !self.table.users_among_subordinates().is_empty() {
+            let limits = self.table.limits().clone();
+            let plan = self.table.plan_with(&limits);
+            self.table.adopt(limits, plan);
+            let payers = Payers::new(self.table.plan(), self.coverage.clone());
+            self.payers = payers.without(&self.exempt);
+        }
+        Ok(())
+    }
+
     /// The same of the limits as they are written.
     pub(crate) fn read_again(&mut self) -> Result<(Limits, Plan)> {
         let (limits, plan) = self.table.read_again()?;
@@ -204,12 +221,17 @@ impl Accounts {
         if new.subordinates.is_empty() || !new.lowers_default(&self.in_force()) {
             return Ok(false);
         }
+        self.ask_for_users()?;
+        Ok(!self.table.users_among_subordinates().is_empty())
+    }
+
+    fn ask_for_users(&mut self) -> Result<()> {
         for uid in present(&self.proc, &mut self.query)? {
             if self.table.is_in_doubt(uid) {
                 self.table.ask_for_user(uid);
             }
         }
-        Ok(!self.table.users_among_subordinates().is_empty())
+        Ok(())
     }
 
     /// Readable when [`Self::have_subuids_users`] has something to do.

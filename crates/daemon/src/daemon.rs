@@ -211,6 +211,13 @@ impl Daemon {
     /// them now.
     pub(crate) fn start(&mut self, superseded: Option<Superseded>, how: &str) -> Result<()> {
         self.responder.resume(&mut self.accounts);
+        // What is in force already goes on as it is.
+        let table = &self.accounts.table;
+        if !table.is_as_before() && !table.is_outdated() {
+            self.accounts
+                .plan_first()
+                .context("look for users among subordinate uids")?;
+        }
         let done = match superseded {
             Some(_) => self.accounts.observe(),
             None => self.accounts.enforce(),
@@ -291,15 +298,15 @@ impl Daemon {
     }
 
     /// What was written while no bursard ran, or was refused by the one before, is read as at a reload: who restarts bursard
-    /// may know nothing of it.
+    /// may know nothing of it. Where something else has changed by itself that is tried again when that holds.
     pub(crate) fn read_written(&mut self) {
-        if !self.accounts.table.take_outdated() {
+        if !self.accounts.table.is_outdated() {
             return;
         }
-        if let Err(error) = self.read_again() {
-            let why = format!("{error:#}");
+        let done = self.read_again();
+        self.not_in_force = done.err().map(|error| format!("{error:#}"));
+        if let Some(why) = &self.not_in_force {
             tracing::error!("limits are not in force as they are written: {why}");
-            self.not_in_force = Some(why);
         }
     }
 
@@ -312,6 +319,7 @@ impl Daemon {
         self.announce(&plan);
         let before = self.accounts.table.limits().clone();
         self.adopt(limits, plan)?;
+        self.accounts.table.note_read();
         self.note_read(&before);
         let count = self.accounts.table.limits().len();
         self.note_reloaded(format!("{count} limits in force"));

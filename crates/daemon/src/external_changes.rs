@@ -40,6 +40,7 @@ impl Daemon {
     pub(crate) fn delay_is_over(&mut self) {
         if let Some(why) = self.delay.take_due() {
             self.look_up_again(why);
+            self.read_written();
         }
     }
 

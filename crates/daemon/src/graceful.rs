@@ -258,12 +258,9 @@ fn weigh(
     let memory = status.memory?;
     let payer = payer_of(pid, status.uid)?;
     let adj = proc.oom_score_adj(pid).ok().flatten()?;
-    let held = memory.rss_anon.saturating_add(memory.rss_shmem);
     let weighed = Weighed {
         pid,
-        held: held
-            .saturating_add(memory.swap)
-            .saturating_add(memory.page_tables),
+        held: memory.held(),
         is_dying: status.is_kill_pending,
         is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= UNTOUCHABLE,
         raised: adj,

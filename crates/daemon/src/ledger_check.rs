@@ -363,16 +363,7 @@ impl Check {
         } else {
             Bytes::ZERO
         };
-        [
-            memory.rss_anon,
-            memory.rss_shmem,
-            memory.swap,
-            memory.page_tables,
-            memory.hugetlb,
-            file,
-        ]
-        .into_iter()
-        .fold(Bytes::ZERO, Bytes::saturating_add)
+        memory.held().saturating_add(file)
     }
 
     /// What the ledger allows; where /proc is not exact also what that leaves out of each counter.

@@ -5,7 +5,7 @@
 mod lookups;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use bursar_config::{Before, ConfigError, LAST_GOOD, Limit, Limits};
@@ -15,13 +15,9 @@ use bursar_policy::{Entry, NameError, Plan, plan};
 
 use self::lookups::{Answers, Lookups};
 use crate::account_files::AccountFiles;
-use crate::kept_file::KeptFile;
 use crate::names::{Name, Names};
 use crate::payers::Coverage;
 use crate::subordinates::SubuidFile;
-
-/// What comes of it when the limits in force cannot be.
-const COPY_NOT_KEPT: &str = "a start with a file that is wrong goes by older limits";
 
 /// What entries are understood by.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +41,7 @@ pub(crate) struct LimitTable {
     coverage: Coverage,
     files: AccountFiles,
     /// The limits in force, for a start with a file that is wrong or would kill at once.
-    copy: KeptFile,
+    copy: PathBuf,
     /// What is kept there.
     kept: Option<String>,
     /// The files say something else than the limits, which were in force before this start.
@@ -58,7 +54,7 @@ pub(crate) struct LimitTable {
 
 impl LimitTable {
     /// Reads the limits at `path` and its drop-ins. Where they are wrong or gone those hold that were last in force, and
-    /// the reason is returned. Where those are in force still they hold in any case ([`Self::take_outdated`]). No file is no limits, and an error where `are_in_force`: others hold already, and whoever takes a file
+    /// the reason is returned. Where those are in force still they hold in any case ([`Self::is_outdated`]). No file is no limits, and an error where `are_in_force`: others hold already, and whoever takes a file
     /// away has not said that they shall not. What names stood for is kept in `state`.
     ///
     /// Where they are in force what the files say holds as of the moment, and with the names, that limits were last put
@@ -103,9 +99,9 @@ impl LimitTable {
             basis,
             coverage,
             files: AccountFiles::watch(),
-            copy: KeptFile::start("limits-copy", copy, COPY_NOT_KEPT),
+            copy,
             kept: None,
-            is_outdated,
+            is_outdated: false,
             before: in_force.map(as_before),
             is_as_before: false,
         };
@@ -117,6 +113,7 @@ impl LimitTable {
         let plan = limit_table.plan_by(&limits, answers);
         limit_table.adopt(limits, plan);
         limit_table.is_as_before = is_as_before;
+        limit_table.is_outdated = is_outdated;
         Ok((limit_table, unread))
     }
 
@@ -126,13 +123,25 @@ impl LimitTable {
         if self.kept.as_ref() == Some(&text) {
             return;
         }
-        self.copy.write(self.limits.copy());
-        self.kept = Some(text);
+        match self.limits.keep(&self.copy) {
+            Ok(()) => self.kept = Some(text),
+            Err(error) => {
+                self.kept = None;
+                tracing::warn!(
+                    "the limits in force could not be kept: a start goes by the files, whatever they say then: {error}"
+                );
+            }
+        }
     }
 
-    /// Whether the files say something else than what was in force before this start and is still. Asked once.
-    pub(crate) const fn take_outdated(&mut self) -> bool {
-        std::mem::replace(&mut self.is_outdated, false)
+    /// Whether the files say something else than what was in force before this start and is still.
+    pub(crate) const fn is_outdated(&self) -> bool {
+        self.is_outdated
+    }
+
+    /// What the files say is in force.
+    pub(crate) const fn note_read(&mut self) {
+        self.is_outdated = false;
     }
 
     /// The limits as they are written now, and what they mean; those before stay until they are adopted.
@@ -524,7 +533,6 @@ mod tests {
         let (mut table, unread) = load().unwrap();
         assert!(unread.is_none() && table.limits().is_empty());
         table.keep();
-        drop(table);
         fs::remove_file(&path).unwrap();
         assert!(
             load().unwrap().1.is_none(),
@@ -576,11 +584,11 @@ mod tests {
         let raised = limits.replace("64M", "96M");
         fs::write(&path, &raised).unwrap();
         let mut table = load(true);
-        assert!(table.take_outdated() && !table.take_outdated());
+        assert!(table.is_outdated());
         assert_eq!(memory(&table), "64M");
         drop(table);
         fs::write(&path, limits).unwrap();
-        assert!(!load(true).take_outdated());
+        assert!(!load(true).is_outdated());
         fs::write(folder.path().join("names.toml"), names).unwrap();
         let table = load(false);
         assert!(!table.is_as_before());

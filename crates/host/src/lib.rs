@@ -85,7 +85,7 @@ pub use login_defs::{DEFAULT_UID_MIN, UidMin, uid_min};
 pub use memory_files::{MemoryFile, MemoryFiles};
 pub use mounts::{Mount, Mounted, Mounts, mount_bpffs, mount_tracefs};
 pub use mrelease::Release;
-pub use nss::{Group, Lookup, User, is_in_passwd};
+pub use nss::{Group, Lookup, User, names_in_passwd};
 pub use pagemap::{MapCounts, PageEntry, Pagemap, Walked, expect_frames};
 pub use passed::{peek, refuse_passed};
 pub use peer::Peer;

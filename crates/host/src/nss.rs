@@ -6,6 +6,7 @@
 //! else the error of a source (nss/getXXbyYY_r.c). A source that nsswitch.conf names and that is not
 //! installed counts as asked.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs;
 use std::ptr;
@@ -86,13 +87,15 @@ fn asked<T>(mut ask: impl FnMut(&mut [c_char]) -> (c_int, Option<T>)) -> Lookup<
     }
 }
 
-/// Whether /etc/passwd has a line of the user with this name; no where it cannot be read.
-pub fn is_in_passwd(name: &str) -> bool {
+/// The users that /etc/passwd itself has; none where it cannot be read.
+pub fn names_in_passwd() -> BTreeSet<String> {
     let text = fs::read("/etc/passwd").unwrap_or_default();
-    text.split(|byte| *byte == b'\n').any(|line| {
-        let rest = line.strip_prefix(name.as_bytes());
-        rest.is_some_and(|it| it.starts_with(b":"))
-    })
+    let lines = text.split(|byte| *byte == b'\n');
+    let names = lines.filter_map(|line| line.split(|byte| *byte == b':').next());
+    names
+        .filter(|name| !name.is_empty())
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .collect()
 }
 
 /// The user with this name.
@@ -308,8 +311,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_passwd_begins_with_the_whole_name() {
-        assert!(is_in_passwd("root") && !is_in_passwd("roo") && !is_in_passwd("nobody-has-it"));
+    fn a_line_of_passwd_begins_with_a_name() {
+        let names = names_in_passwd();
+        assert!(names.contains("root") && !names.contains(""));
+        assert!(names.iter().all(|it| !it.contains([':', '\n'])));
     }
 
     #[test]

@@ -155,29 +155,18 @@ impl Accounts {
     /// What it is; `None`: it would not be chosen.
     fn weigh(&self, pid: Pid, status: &Status) -> Option<Process> {
         let adj = self.proc.oom_score_adj(pid).ok()??;
-        let is_protected = status.is_dead || adj == -1000 || pid.get() == 1;
+        let is_dying = status.is_dead || status.is_kill_pending;
+        let is_protected = is_dying || adj == -1000 || pid.get() == 1;
         if is_protected || pid.get() == std::process::id() {
             return None;
         }
         Some(Process {
             pid,
             comm: self.proc.comm(pid).ok()??.to_printable(),
-            held: held_by(status)?,
+            held: status.memory?.held(),
             adj,
         })
     }
-}
-
-fn held_by(status: &Status) -> Option<Bytes> {
-    let memory = status.memory?;
-    let parts = [
-        memory.rss_anon,
-        memory.rss_shmem,
-        memory.swap,
-        memory.page_tables,
-    ];
-    let sum = parts.into_iter().fold(Bytes::ZERO, Bytes::saturating_add);
-    Some(sum)
 }
 
 fn over(held: Bytes, bound: &Bound) -> Option<Over> {

@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use bursar_host::{clock, is_in_passwd};
+use bursar_host::{clock, names_in_passwd};
 use bursar_model::Uid;
 use serde::{Deserialize, Serialize};
 
@@ -112,7 +112,10 @@ impl Owners {
             text => text,
         };
         match text.and_then(|text| understood(&text)) {
-            Ok(by_uid) => known(by_uid, aside.exists(), Some(file)),
+            Ok(mut by_uid) => {
+                note_listed(&mut by_uid);
+                known(by_uid, aside.exists(), Some(file))
+            }
             Err(error) => {
                 let is_aside = aside.exists() || fs::rename(&file, &aside).is_ok();
                 tracing::error!(
@@ -126,7 +129,7 @@ impl Owners {
 
     /// A number has this name, or nobody has it, as of a moment.
     pub(super) fn note(&mut self, uid: Uid, name: Option<&str>, at: SystemTime) {
-        self.note_with(uid, name, at, is_in_passwd);
+        self.note_with(uid, name, at, |name| names_in_passwd().contains(name));
     }
 
     fn note_with(
@@ -134,7 +137,7 @@ impl Owners {
         uid: Uid,
         name: Option<&str>,
         at: SystemTime,
-        is_in_passwd: impl Fn(&str) -> bool,
+        is_listed: impl Fn(&str) -> bool,
     ) {
         let key = uid.get().to_string();
         let has_room = self.by_uid.len() < MOST;
@@ -144,7 +147,7 @@ impl Owners {
                 // Who has gone has what was his until somebody else comes.
                 if let Some(name) = name.filter(|it| !owner.is_back(it, at)) {
                     owner.since = Some(clock::rfc3339(at));
-                    owner.is_listed = is_in_passwd(name);
+                    owner.is_listed = is_listed(name);
                 }
                 owner.absent = name.is_none().then(|| clock::rfc3339(at));
                 owner.rename(name);
@@ -158,7 +161,7 @@ impl Owners {
                         since: (self.is_lost || is_anothers).then(|| clock::rfc3339(at)),
                         former: Vec::new(),
                         absent: None,
-                        is_listed: is_in_passwd(name),
+                        is_listed: is_listed(name),
                     };
                     self.by_uid.insert(key, owner);
                     true
@@ -210,6 +213,15 @@ impl Owners {
         }
         self.is_changed = false;
         self.stored = Some(Instant::now());
+    }
+}
+
+/// Who was known before that was written down, or came into /etc/passwd since.
+fn note_listed(by_uid: &mut BTreeMap<String, Owner>) {
+    let listed = names_in_passwd();
+    for owner in by_uid.values_mut() {
+        let name = owner.name.as_deref();
+        owner.is_listed |= name.is_some_and(|it| listed.contains(it));
     }
 }
 

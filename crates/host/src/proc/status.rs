@@ -133,6 +133,19 @@ impl Memory {
         }))
     }
 
+    /// What counts of it where pages of files do not (docs/explanation/accounting.md). Saturates.
+    pub fn held(&self) -> Bytes {
+        [
+            self.rss_anon,
+            self.rss_shmem,
+            self.swap,
+            self.page_tables,
+            self.hugetlb,
+        ]
+        .into_iter()
+        .fold(Bytes::ZERO, Bytes::saturating_add)
+    }
+
     /// Resident pages of all kinds: S1's RSS. Saturates.
     pub fn rss(&self) -> Bytes {
         self.rss_anon

@@ -105,13 +105,9 @@ impl Scan {
 
     /// What of a process's memory counts.
     pub(super) fn counted(&self, memory: &Memory) -> Bytes {
-        if self.counts_files {
-            return memory.rss();
+        match self.counts_files {
+            true => memory.rss(),
+            false => memory.held(),
         }
-        memory
-            .rss_anon
-            .saturating_add(memory.rss_shmem)
-            .saturating_add(memory.swap)
-            .saturating_add(memory.page_tables)
     }
 }
