@@ -246,22 +246,28 @@ enum wait {
 	WAIT_BUT_GROWERS = 2,	/* but for who grows further */
 };
 
+/* What may be counted more than once, of what is held. */
+RULE __s64 in_doubt(const struct doubt *doubt)
+{
+	__s64 pages = doubt->soft_pages + doubt->hard_pages, at_most = doubt->held_pages - doubt->sure_of_one_pages;
+
+	return pages < at_most ? pages : at_most;
+}
+
 /*
  * Whether an account that seems to be over its limit, or notice, waits until somebody has looked how much of it is
  * shared. It does not where even the most that could be shared changes nothing, or too little to care.
  */
 RULE int wait_for_survey(struct doubt *doubt)
 {
-	__s64 pages, at_most = doubt->held_pages - doubt->sure_of_one_pages;
+	__s64 pages;
 	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most = limit >> SURVEY_SHIFT, left;
 
 	/* Who ends children all the time has this doubt all the time. Where more than a quarter of the limit has really
 	 * grown it saves nobody. */
 	if (doubt->grown_pages <= most)
 		doubt->soft_pages += doubt->ended_pages;
-	pages = doubt->soft_pages + doubt->hard_pages;
-	if (pages > at_most)
-		pages = at_most;
+	pages = in_doubt(doubt);
 	if (pages <= doubt->bound_pages >> DOUBT_SHIFT && most > doubt->given_pages)
 		most = doubt->given_pages;
 	else if (pages > doubt->bound_pages >> DOUBT_SHIFT && doubt->hard_pages > doubt->soft_pages)

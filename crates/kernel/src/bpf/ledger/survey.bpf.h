@@ -193,7 +193,7 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	struct account *account = account_at(args->slot);
 	struct reckoning reckoning = { .slot = args->slot, .first = args->place * SHARERS, .count = args->count };
 	__u64 now = bpf_ktime_get_ns();
-	__s64 correction, before, ended, ended_before;
+	__s64 correction, before, ended, ended_before, taken;
 
 	if (!state || !account)
 		return -2;
@@ -208,8 +208,12 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	account->surveying_ns = 0;
 	ended = *(volatile __s64 *)&account->born_lost_pages;
 	correction = reckoning.duplicate_pages - reckoning.lost_pages - ended;
+	/* No more was taken off than was found, however many have ended. */
+	taken = reckoning.ended_pages + ended;
+	if (taken > reckoning.duplicate_pages)
+		taken = reckoning.duplicate_pages;
 	/* Not a store, as the correction's is none: who leaves meanwhile sinks the new one. */
-	__sync_fetch_and_add(&account->ended_pages, reckoning.ended_pages + ended - ended_before);
+	__sync_fetch_and_add(&account->ended_pages, taken - ended_before);
 	if (correction < 0)
 		correction = 0;
 	account->correction_shmem_pages = reckoning.duplicate_shmem_pages;

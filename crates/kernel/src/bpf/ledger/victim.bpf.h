@@ -120,7 +120,7 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	if (wait == WAIT_NOT)
 		return WAIT_NOT;
 	account->asked_pages = doubt->asked_pages;
-	account->doubt_pages = doubt->soft_pages + doubt->hard_pages + doubt->given_pages;
+	account->doubt_pages = in_doubt(doubt) + doubt->given_pages;
 	account->doubted_pages = account->held_pages;
 	if (level > doubt->limit_pages && !account->over_ns)
 		account->over_ns = now;
