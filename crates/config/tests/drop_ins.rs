@@ -342,8 +342,6 @@ fn what_was_in_force_is_kept_with_its_files() {
 #[test]
 fn a_copy_that_cannot_be_written_leaves_no_older_one() {
     let place = Place::of(&[("limits.toml", "alice = { memory = \"1G\" }\n")]);
-    let copy = place.at("none").join(LAST_GOOD);
-    assert!(place.load().unwrap().keep(&copy).is_err());
     // Nothing can take the place of a directory, and it is none of ours to remove.
     let copy = place.at(LAST_GOOD);
     fs::create_dir(&copy).unwrap();
