@@ -583,7 +583,7 @@ mod tests {
         drop(table);
         let raised = limits.replace("64M", "96M");
         fs::write(&path, &raised).unwrap();
-        let mut table = load(true);
+        let table = load(true);
         assert!(table.is_outdated());
         assert_eq!(memory(&table), "64M");
         drop(table);
