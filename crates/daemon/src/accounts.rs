@@ -184,10 +184,7 @@ impl Accounts {
     /// before: a uid that was given to another one counts for that one until then.
     pub(crate) fn plan_with(&mut self, limits: &Limits) -> Result<Plan> {
         let plan = self.table.plan_with(limits);
-        Ok(match self.finds_users(&plan)? {
-            true => self.table.plan_with(limits),
-            false => plan,
-        })
+        self.with_users_known(limits, plan)
     }
 
     /// The same of the limits that are about to be put in force for the first time.
@@ -200,9 +197,7 @@ impl Accounts {
         if !self.table.users_among_subordinates().is_empty() {
             let limits = self.table.limits().clone();
             let plan = self.table.plan_with(&limits);
-            self.table.adopt(limits, plan);
-            let payers = Payers::new(self.table.plan(), self.coverage.clone());
-            self.payers = payers.without(&self.exempt);
+            self.take(limits, plan);
         }
         Ok(())
     }
@@ -210,19 +205,19 @@ impl Accounts {
     /// The same of the limits as they are written.
     pub(crate) fn read_again(&mut self) -> Result<(Limits, Plan)> {
         let (limits, plan) = self.table.read_again()?;
-        let plan = match self.finds_users(&plan)? {
-            true => self.table.plan_with(&limits),
-            false => plan,
-        };
+        let plan = self.with_users_known(&limits, plan)?;
         Ok((limits, plan))
     }
 
-    fn finds_users(&mut self, new: &Plan) -> Result<bool> {
-        if new.subordinates.is_empty() || !new.lowers_default(&self.in_force()) {
-            return Ok(false);
+    fn with_users_known(&mut self, limits: &Limits, plan: Plan) -> Result<Plan> {
+        if plan.subordinates.is_empty() || !plan.lowers_default(&self.in_force()) {
+            return Ok(plan);
         }
         self.ask_for_users()?;
-        Ok(!self.table.users_among_subordinates().is_empty())
+        Ok(match self.table.users_among_subordinates().is_empty() {
+            true => plan,
+            false => self.table.plan_with(limits),
+        })
     }
 
     fn ask_for_users(&mut self) -> Result<()> {
@@ -262,10 +257,14 @@ impl Accounts {
             });
         }
         self.is_put_off = false;
+        self.take(limits, plan);
+        Ok(())
+    }
+
+    fn take(&mut self, limits: Limits, plan: Plan) {
         self.table.adopt(limits, plan);
         let payers = Payers::new(self.table.plan(), self.coverage.clone());
         self.payers = payers.without(&self.exempt);
-        Ok(())
     }
 
     /// Forgets numbers that nobody has had for long and that have no process and no file: users who are gone for good are

@@ -29,6 +29,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use self::absences::Absences;
+pub(crate) use self::absences::LONGEST as LONGEST_ABSENCE;
 use crate::kept_file::KeptFile;
 
 /// Names listed in a group that no user has are said so far.

@@ -58,13 +58,7 @@ impl Accounts {
             ordinary.extend(present(&self.proc, &mut self.query)?);
         }
         // Whose processes pay with others of whom the change may be.
-        let met = self.backend.subuids_met()?;
-        let is_subordinate = |uid: &Uid| {
-            let plans = [&old, new].into_iter();
-            let mut payers = plans.map(|it| it.subordinates.payer_of(*uid));
-            payers.any(|it| it.is_some())
-        };
-        ordinary.extend(met.into_iter().filter(is_subordinate));
+        ordinary.extend(self.backend.subuids_met()?);
         let kernel = self.backend.kernel();
         let returning = kernel.map(|it| it.entrants(&closing)).transpose()?;
         let returning = returning.unwrap_or_default();

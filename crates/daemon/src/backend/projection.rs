@@ -37,7 +37,11 @@ impl Projections {
     ) -> Result<Self, Error> {
         let paying: BTreeMap<AccountId, Slot> = table.payers()?.into_iter().collect();
         let closing = slots_of(table, closing);
-        let charged = charged(table)?;
+        let mut users = projections.values().flatten();
+        let charged = match users.all(|&uid| paying.contains_key(&uid.into())) {
+            true => BTreeMap::new(),
+            false => charged(table)?,
+        };
         let found = projections.iter().map(|(&id, users)| {
             let mut parts = Parts::find(table, &paying, &charged, id, users);
             let entered = closing

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// A number that nobody has, and that holds nothing, is kept for so long. Longer than a directory is down over a weekend:
 /// whoever logs in when it is back has the own limit at once.
-const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+pub(crate) const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// As of one look-up. Those of the next one are noted or kept from these, one by one: who is in neither is back.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -14,6 +14,7 @@ use bursar_model::Uid;
 use serde::{Deserialize, Serialize};
 
 use crate::kept_file::KeptFile;
+use crate::name_cache::LONGEST_ABSENCE;
 
 /// Users remembered; of one more everything is shown that is of his number.
 const MOST: usize = 65_536;
@@ -24,10 +25,6 @@ const MOST_FORMER: usize = 8;
 /// How often they are written down at most. A group of thousands is looked up at once, and each would be a file as large
 /// as all of them. What was not written down when bursard is killed is found again by the first look after that.
 const STORED_EVERY: Duration = Duration::from_secs(1);
-
-/// Who is back under the same name within so long is who he was: a directory that is down may say that it has no such user
-/// (`name_cache.rs`). Not where /etc/passwd had the user: what is no longer written there is gone.
-const LONGEST_ABSENCE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What comes of it when they cannot be written down.
 const NOT_KEPT: &str = "after a restart somebody may see an earlier user's history";
@@ -55,7 +52,9 @@ impl Owner {
         self.name.iter().chain(&self.former)
     }
 
-    /// Whether who has this name now had the number already.
+    /// Whether who has this name now had the number already. Who is back under the same name within [`LONGEST_ABSENCE`] is
+    /// who he was: a directory that is down may say that it has no such user. Not where /etc/passwd had the user: what is
+    /// no longer written there is gone.
     fn is_back(&self, name: &str, at: SystemTime) -> bool {
         let absent = self.absent.as_deref().filter(|_| !self.is_listed);
         let absent = absent.and_then(|it| clock::parse_since(it, at).ok());
