@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 
 use crate::abi::{
     self, account, account_flag, account_history, ledger_state, measure, mm_record,
-    open_account_args, pages_booked, promise_args, set_limit_args, watch_args,
+    open_account_args, pages_booked, promise_args, set_limit_args, trigger, watch_args,
 };
 use crate::account::{AccountReading, History, PageBounds, Slot};
 use crate::mapped::{self, Mapped};
@@ -52,6 +52,7 @@ pub struct AccountTable {
     close_account: ProgramHandle,
     promise: ProgramHandle,
     watch: ProgramHandle,
+    killer: ProgramHandle,
 }
 
 impl AccountTable {
@@ -68,6 +69,7 @@ impl AccountTable {
             close_account: pins.program("close_account")?,
             promise: pins.program("promise")?,
             watch: pins.program("watch")?,
+            killer: pins.program("run_oom_killer")?,
         })
     }
 
@@ -220,11 +222,7 @@ impl AccountTable {
             },
             private_observed: u32::from(bounds.private_mode == Mode::Observe),
         };
-        call::run(
-            self.set_limit.as_fd(),
-            "set a limit",
-            abi::bytes_of_mut(&mut args),
-        )
+        self.change(slot, &self.set_limit, "set a limit", &mut args)
     }
 
     /// Counts requests that the user half has refused where those of the kernel half are counted, so that
@@ -249,11 +247,7 @@ impl AccountTable {
             pad: 0,
             pages: i64::try_from(pages.get()).unwrap_or(i64::MAX),
         };
-        call::run(
-            self.promise.as_fd(),
-            "say what is reserved",
-            abi::bytes_of_mut(&mut args),
-        )
+        self.change(slot, &self.promise, "say what is reserved", &mut args)
     }
 
     /// Has an event of kind [`crate::KernelEventKind::Level`] told, once, when the account holds `above` or more,
@@ -268,10 +262,22 @@ impl AccountTable {
             above_pages: abi::bound_to_pages(above),
             below_pages: i64::try_from(below.get()).unwrap_or(i64::MAX),
         };
-        call::run(
-            self.watch.as_fd(),
-            "watch a level",
-            abi::bytes_of_mut(&mut args),
+        self.change(slot, &self.watch, "watch a level", &mut args)
+    }
+
+    fn change(
+        &self,
+        slot: Slot,
+        program: &ProgramHandle,
+        what: &'static str,
+        args: &mut impl abi::Pod,
+    ) -> Result<(), Error> {
+        call::run_and_react(
+            program.as_fd(),
+            self.killer.as_fd(),
+            (slot, trigger::TRIGGER_NOTIFIER),
+            what,
+            abi::bytes_of_mut(args),
         )
     }
 

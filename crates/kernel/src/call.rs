@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{Iter, Link, libbpf_sys};
 
-use crate::Error;
+use crate::abi::{self, abi_constant, run_killer_args, trigger};
+use crate::{Error, Slot};
 
 /// One read of an iterator, bytes: what the kernel has room for at once.
 const A_READ: usize = 32 << 10;
@@ -20,8 +21,37 @@ pub(crate) fn run(
     what: &'static str,
     context: &mut [u8],
 ) -> Result<(), Error> {
-    match returned(program, what, context)? {
-        0 => Ok(()),
+    understood(what, returned(program, what, context)?).map(drop)
+}
+
+/// The same of a program that may change what an account's level asks for. `killer`, run_oom_killer, sees to that: it
+/// alone decides, so that the others are small and load fast.
+pub(crate) fn run_and_react(
+    program: BorrowedFd<'_>,
+    killer: BorrowedFd<'_>,
+    (slot, by): (Slot, trigger),
+    what: &'static str,
+    context: &mut [u8],
+) -> Result<(), Error> {
+    const CHANGED: i32 = abi_constant::CALL_CHANGED_LEVEL.0.cast_signed();
+    match understood(what, returned(program, what, context)?)? {
+        CHANGED => {
+            let mut args = run_killer_args {
+                trigger: by.0,
+                slot: slot.0,
+                is_change: 1,
+                ..run_killer_args::default()
+            };
+            run(killer, what, abi::bytes_of_mut(&mut args))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A program's return value, unless it is a negative errno.
+fn understood(what: &'static str, value: i32) -> Result<i32, Error> {
+    match value {
+        0.. => Ok(value),
         errno => Err(Error::Io {
             what,
             source: io::Error::from_raw_os_error(errno.saturating_neg()),
@@ -29,7 +59,7 @@ pub(crate) fn run(
     }
 }
 
-/// The same; what it returned is for the caller to understand.
+/// Runs the program; what it returned is for the caller to understand.
 pub(crate) fn returned(
     program: BorrowedFd<'_>,
     what: &'static str,

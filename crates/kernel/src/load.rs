@@ -15,7 +15,7 @@ use crate::pins::Pins;
 use crate::skeleton::ledger::{self, LedgerSkel};
 use crate::skeleton::membership::MembershipSkelBuilder;
 use crate::skeleton::{copy_on_write, tmpfs_count};
-use crate::support::{TimerSupport, tells_of_collapses, tells_of_ends, timer_walks_tasks};
+use crate::support::{KernelTypes, TimerSupport};
 use crate::{Error, Options};
 
 /// Writes the constants that a program's dead branches are cut by, and fits its maps to the kernel. Each object has those it uses.
@@ -79,7 +79,10 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     let mut open = ledger::LedgerSkelBuilder::default()
         .open(&mut storage)
         .map_err(Error::unsupported("ledger"))?;
-    let hears_events = options.hears_events(timer_walks_tasks());
+    let types = KernelTypes::get();
+    let hears_events = options.hears_events(types.has_task_iterator);
+    // Else bursard reads the iterator.
+    let walks_alone = options.timer_trigger && types.has_task_iterator;
     let timers = TimerSupport::probe();
     set_knobs!(open, "ledger", options, {
         has_timers: timers.has_timers,
@@ -117,9 +120,11 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         program.set_autoload(!timers.has_timers);
     }
     open.progs.start_timer.set_autoload(timers.has_timers);
-    let tells_of_ends = tells_of_ends();
-    open.progs.on_exit_mmap.set_autoload(tells_of_ends);
-    open.progs.on_exit_mmap_return.set_autoload(!tells_of_ends);
+    open.progs.meet_every_task.set_autoload(!walks_alone);
+    open.progs.on_exit_mmap.set_autoload(types.tells_of_ends);
+    open.progs
+        .on_exit_mmap_return
+        .set_autoload(!types.tells_of_ends);
     if let Some(members) = membership::handed_on(before) {
         let shared = open.maps.members.reuse_fd(members.as_fd());
         shared.map_err(Error::io("share who has entered an account"))?;
@@ -186,10 +191,12 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     if let Err(error) = load_entered(pins, &ledger) {
         tracing::warn!(%error, "nobody can enter an account: children could not be kept in it");
     }
-    let attached = ledger.progs.meet_every_task.attach();
-    let mut link = attached.map_err(Error::unsupported("ledger (iter)"))?;
-    pin! { link => "link_discover" }
-    let program = if tells_of_ends {
+    if !walks_alone {
+        let attached = ledger.progs.meet_every_task.attach();
+        let mut link = attached.map_err(Error::unsupported("ledger (iter)"))?;
+        pin! { link => "link_discover" }
+    }
+    let program = if types.tells_of_ends {
         &ledger.progs.on_exit_mmap
     } else {
         &ledger.progs.on_exit_mmap_return
@@ -251,7 +258,7 @@ fn load_watch(
     });
     share_maps!(open, ledger);
     share_maps!(open, ledger, [due_times]);
-    let has_huge_pages = tells_of_collapses();
+    let has_huge_pages = KernelTypes::get().tells_of_collapses;
     open.progs.on_collapse.set_autoload(has_huge_pages);
     let mut object = open.load().map_err(Error::unsupported("copy_on_write"))?;
     let mut programs = vec![

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What maps are where the kernel lacks what 5.17 and 6.1 have brought to programs.
 
-use std::sync::OnceLock;
-
 use libbpf_rs::{MapType, OpenMapMut, OpenObject};
 
 use crate::Error;
-use crate::support::{has_bpf_loop, has_bpf_mem_alloc};
+use crate::support::KernelTypes;
 
 /// Elements of the array that loops walk where nothing helps them: the longest loop but those over records and accounts.
 const LONGEST_LOOP: u32 = 65_536;
@@ -16,14 +14,7 @@ const NO_PREALLOC: u32 = 1;
 
 /// Whether the kernel has `bpf_loop()`: what goes into the programs' constant of that name.
 pub(crate) fn has_loops() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(has_bpf_loop)
-}
-
-/// Whether hash maps may allocate later. The kernel's types are read once, not for each object.
-fn allocates_later() -> bool {
-    static DOES: OnceLock<bool> = OnceLock::new();
-    *DOES.get_or_init(has_bpf_mem_alloc)
+    KernelTypes::get().has_bpf_loop
 }
 
 /// Makes the maps of an object what this kernel takes. `longest`: its longest loop over records or accounts.
@@ -36,7 +27,7 @@ pub(crate) fn fit_maps(object: &mut OpenObject, longest: u32) -> Result<(), Erro
             fit_loops(&mut map, longest)?;
         } else if !has_loops() && (map.name() == "members" || map.name() == "witness") {
             take_place_of_storage(&mut map)?;
-        } else if !allocates_later() && map.map_type() == MapType::Hash {
+        } else if !KernelTypes::get().has_bpf_mem_alloc && map.map_type() == MapType::Hash {
             let flags = map.map_flags() & !NO_PREALLOC;
             map.set_map_flags(flags).map_err(fitting())?;
         }

@@ -17,7 +17,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle, libbpf_sys};
 
 use crate::abi::{
     self, abi_constant, account, begin_survey_args, end_survey_args, ledger_state, mm_record,
-    sharer,
+    sharer, trigger,
 };
 use crate::mapped;
 use crate::mapped::Mapped;
@@ -29,6 +29,7 @@ use crate::{Error, Slot, call};
 pub struct PssScans {
     begin: ProgramHandle,
     end: ProgramHandle,
+    killer: ProgramHandle,
     sharers: MapHandle,
     records: MapHandle,
     state: MapHandle,
@@ -116,6 +117,7 @@ impl PssScans {
             state,
             begin: pins.program("begin_survey")?,
             end: pins.program("end_survey")?,
+            killer: pins.program("run_oom_killer")?,
             sharers,
             records: pins.map("mms")?,
             watch: [
@@ -271,7 +273,14 @@ impl PssScans {
             ..Default::default()
         };
         let what = "end a PSS scan";
-        match call::run(self.end.as_fd(), what, abi::bytes_of_mut(&mut args)) {
+        let decided = call::run_and_react(
+            self.end.as_fd(),
+            self.killer.as_fd(),
+            (pss_scan.slot, trigger::TRIGGER_SURVEY),
+            what,
+            abi::bytes_of_mut(&mut args),
+        );
+        match decided {
             Err(Error::Io { source, .. })
                 if source.raw_os_error() == Some(libc::ESTALE)
                     || source.kind() == io::ErrorKind::NotFound =>

@@ -7,6 +7,7 @@ use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
@@ -157,29 +158,38 @@ impl Support {
     }
 }
 
-/// Whether the kernel half's timer meets all tasks by itself.
-pub(crate) fn timer_walks_tasks() -> bool {
-    Btf::from_vmlinux().is_ok_and(|btf| has_function(&btf, TASK_ITERATOR))
+/// What the kernel's types tell that a start must know. Looked up together: to read them all takes tens of milliseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct KernelTypes {
+    /// The kernel half's timer can meet all tasks by itself (6.7).
+    pub(crate) has_task_iterator: bool,
+    /// The kernel tells that it has made a huge page of small ones: it has none with PREEMPT_RT.
+    pub(crate) tells_of_collapses: bool,
+    /// The kernel tells of the end of an address space; else a function that returns does.
+    pub(crate) tells_of_ends: bool,
+    /// Programs can loop by a helper.
+    pub(crate) has_bpf_loop: bool,
+    /// Hash maps allocate elements that no context is in the way of (6.1).
+    pub(crate) has_bpf_mem_alloc: bool,
 }
 
-/// Whether the kernel tells that it has made a huge page of small ones: it has none with PREEMPT_RT.
-pub(crate) fn tells_of_collapses() -> bool {
-    Btf::from_vmlinux().is_ok_and(|btf| has_tracepoint(&btf, "mm_collapse_huge_page"))
-}
-
-/// Whether the kernel tells of the end of an address space; else a function that returns does.
-pub(crate) fn tells_of_ends() -> bool {
-    Btf::from_vmlinux().is_ok_and(|btf| has_tracepoint(&btf, "exit_mmap"))
-}
-
-/// Whether programs can loop by a helper.
-pub(crate) fn has_bpf_loop() -> bool {
-    Btf::from_vmlinux().is_ok_and(|btf| has_function(&btf, "bpf_loop"))
-}
-
-/// Whether hash maps allocate elements that no context is in the way of (6.1).
-pub(crate) fn has_bpf_mem_alloc() -> bool {
-    Btf::from_vmlinux().is_ok_and(|btf| has_function(&btf, "bpf_mem_alloc_init"))
+impl KernelTypes {
+    /// Those of this kernel; without BTF none.
+    pub(crate) fn get() -> Self {
+        static TYPES: OnceLock<KernelTypes> = OnceLock::new();
+        *TYPES.get_or_init(|| {
+            let Ok(btf) = Btf::from_vmlinux() else {
+                return Self::default();
+            };
+            Self {
+                has_task_iterator: has_function(&btf, TASK_ITERATOR),
+                tells_of_collapses: has_tracepoint(&btf, "mm_collapse_huge_page"),
+                tells_of_ends: has_tracepoint(&btf, "exit_mmap"),
+                has_bpf_loop: has_function(&btf, "bpf_loop"),
+                has_bpf_mem_alloc: has_function(&btf, "bpf_mem_alloc_init"),
+            }
+        })
+    }
 }
 
 /// Names that are taken for missing from the kernel's BTF, for tests of older kernels' ways: `exit_mmap,…`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `stories [--guest] [--whole] [--unit] [--share FROM..TO/OF] [--beside-host] [NAME…]`: tells the stories
+//! `stories [--guest] [--whole] [--unit] [--share FROM..TO/OF] [--beside-host] [--shared] [NAME…]`: tells the stories
 //! whose names contain one of these, or all, on the running kernel. Needs root; acts on uids 60000–60999 and on programs
 //! it started.
 
@@ -29,6 +29,9 @@ struct Arguments {
     /// Without those that the host tells on its own kernel, but for what matters on every kernel
     #[arg(long)]
     beside_host: bool,
+    /// Only of those that are shared out: an older and a newer kernel tell what matters on every one
+    #[arg(long)]
+    shared: bool,
     /// Parts of names
     names: Vec<String>,
 }
@@ -70,6 +73,9 @@ fn main() -> ExitCode {
     }
     if arguments.beside_host {
         all.retain(|it| it.place != Place::Anywhere || stories::is_for_everywhere(it.name));
+    }
+    if arguments.shared {
+        all.retain(|it| !stories::is_for_everywhere(it.name));
     }
     let is_well = run(
         &all,

@@ -42,6 +42,9 @@ pub(super) struct RunArgs {
     /// How much each suite's guest is to do of what need be done once, in their order; alike otherwise
     #[arg(long, value_name = "N", value_delimiter = ',')]
     shares: Vec<u32>,
+    /// A word of one suite's command, in the place of {only}; the others' have none there
+    #[arg(long, value_name = "SUITE=WORD", value_parser = word_argument)]
+    only: Vec<(String, String)>,
     /// The command, run as root in /root; {share} in it is replaced by what each guest is to do of what need
     /// be done once: of three guests 0..1/3, 1..2/3 and 2..3/3, with --shares 2,1,1 0..2/4, 2..3/4 and 3..4/4
     #[arg(last = true, required = true, value_name = "CMD")]
@@ -63,11 +66,7 @@ pub(super) fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
         let kernel = fetch(cache, suite, &Fetch::default())?;
         let guest = Guest {
             options: args.options.clone(),
-            command: args
-                .command
-                .iter()
-                .map(|word| word.replace("{share}", share))
-                .collect(),
+            command: args.command_of(name, share),
             out: args
                 .out
                 .iter()
@@ -97,6 +96,19 @@ pub(super) fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::from(status))
+}
+
+impl RunArgs {
+    fn command_of(&self, suite: &str, share: &str) -> Vec<String> {
+        let only = |word: &str| match word {
+            "{only}" => {
+                let own = self.only.iter().find(|(name, _)| name == suite);
+                own.map(|(_, word)| word.clone())
+            }
+            word => Some(word.replace("{share}", share)),
+        };
+        self.command.iter().filter_map(|word| only(word)).collect()
+    }
 }
 
 /// Each guest's part of everything, as a half-open range of so many.
@@ -191,6 +203,14 @@ pub(crate) fn side_by_side<T: Send>(
     results.into_iter().map(begun).collect()
 }
 
+/// `SUITE=WORD`.
+fn word_argument(text: &str) -> Result<(String, String)> {
+    let (suite, word) = text
+        .split_once('=')
+        .with_context(|| format!("{text:?} is not SUITE=WORD"))?;
+    Ok((suite.to_owned(), word.to_owned()))
+}
+
 /// `GUEST:HOST`.
 fn out_argument(text: &str) -> Result<(PathBuf, PathBuf)> {
     match text.split_once(':') {
@@ -212,6 +232,23 @@ mod tests {
         for text in ["r.json:x", "/root/r.json", "/root/r.json:"] {
             assert!(out_argument(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn one_suite_has_a_word_of_its_own() {
+        #[derive(clap::Parser)]
+        struct Alone {
+            #[command(flatten)]
+            run: RunArgs,
+        }
+        let words = "run --suite newest,trixie --only trixie=--shared -- tell {share} {only} all";
+        let run = <Alone as clap::Parser>::parse_from(words.split(' ')).run;
+        let told = ["tell", "0..1/2", "--shared", "all"];
+        assert_eq!(run.command_of("trixie", "0..1/2"), told);
+        assert_eq!(
+            run.command_of("newest", "0..1/2"),
+            ["tell", "0..1/2", "all"]
+        );
     }
 
     #[test]

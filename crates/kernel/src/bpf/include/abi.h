@@ -14,7 +14,7 @@
  * adopted. struct account_history must keep its layout for ever, see there; so must struct membership,
  * and abi_version its place. */
 enum abi_constant {
-	ABI_VERSION = 12,
+	ABI_VERSION = 13,
 	CPU_WORDS = 4,		/* of a set of CPUs, 64 bits each */
 	CPU_BITS = 64 * CPU_WORDS, /* lib/cpus.bpf.h */
 	MOST_CPUS = 2048,	/* CPUs whose parts of counters are read */
@@ -28,6 +28,7 @@ enum abi_constant {
 	SHARERS = 4096,		/* processes of one account that a survey looks at */
 	SURVEYS = 8,		/* that can be under way at once, of different accounts */
 	SUBUIDS_MET = 256,	/* subordinate uids remembered, of processes outside of user namespaces */
+	CALL_CHANGED_LEVEL = 1,	/* what a call returns, see struct run_killer_args */
 	SUBORDINATES = 8192,	/* ranges of subordinate uids; a power of two, see owner_of_subuid() */
 };
 
@@ -419,6 +420,8 @@ struct ledger_state {
 	__u64 resummed_ns;	/* when the last re-sum began */
 	__u64 undefended_ns;	/* when it was told */
 	__u64 short_below_pages; /* of the whole machine; 0: nobody wants to know */
+	__u64 zone_counters;	/* where the kernel counts the machine's pages; 0: not known */
+	__u64 node_counters;
 	__u64 deaths_from_pages; /* deaths of so much are told of; 0: nobody wants to know */
 	__u64 bursard_start_ns; /* when bursard began, CLOCK_BOOTTIME */
 	__u64 answering_mm;	/* of who is there to be asked for surveys; 0: nobody */
@@ -521,7 +524,8 @@ struct event {
 	__u32 shares_with;	/* of a victim: its memory was chosen under this process's number; 0: under its own */
 };
 
-/* Arguments of the SEC("syscall") programs: S1 section 4.1's three calls, and our own. */
+/* Arguments of the SEC("syscall") programs: S1 section 4.1's three calls, and our own. Each returns 0 or a negative
+ * errno, or CALL_CHANGED_LEVEL where run_oom_killer is to see next what the account's level asks for. */
 struct set_limit_args {
 	__u32 slot;		/* 0: the template of `default` */
 	__u32 flags;		/* ACCOUNT_OBSERVED; of the template all: ACCOUNT_USED if `default` has a limit */
@@ -541,10 +545,10 @@ struct open_account_args {
 };
 
 struct run_killer_args {
-	__u32 trigger;		/* enum trigger: TRIGGER_NOTIFIER or TRIGGER_KILLER, each of one thread */
+	__u32 trigger;		/* enum trigger: TRIGGER_NOTIFIER, TRIGGER_SURVEY or TRIGGER_KILLER, each of one thread */
 	__u32 decisions;	/* out */
 	__u32 slot;		/* an account to look at in any case; 0: only at those that are over */
-	__u32 pad;
+	__u32 is_change;	/* a call has changed what this account's level asks for: nobody else is looked at */
 };
 
 struct promise_args {

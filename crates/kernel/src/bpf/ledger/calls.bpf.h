@@ -7,6 +7,7 @@
 #define BURSAR_CALLS_BPF_H
 
 #include "resum.bpf.h"
+#include "shortage.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -63,6 +64,7 @@ static __always_inline int learn_cpu_offsets(void)
 	if (!state || !offsets || !cpus)
 		return -22;
 	state->signals_others = can_signal_others();
+	learn_where_pages_are_counted(state);
 	if (rss_is_atomic())	/* nothing is by CPU, and before 5.19 no helper would tell where */
 		return 0;
 	*(volatile __u64 *)&as_number = (__u64)&probe;
@@ -265,9 +267,7 @@ static __always_inline int store_bounds(struct set_limit_args *args)
 	begin_anew(state, account, args->slot);
 	place_near(state, account);
 	__sync_fetch_and_add(&state->generation, 1);
-	if (args->slot)
-		react(args->slot, account->held_pages, TRIGGER_NOTIFIER, RUNNING_OTHER);
-	return 0;
+	return args->slot ? CALL_CHANGED_LEVEL : 0;
 }
 
 static __always_inline long take_charge(__u32 slot, void *unused)
@@ -374,11 +374,10 @@ static __always_inline int store_promise(const struct promise_args *args)
 	__sync_lock_test_and_set(&account->promised_pages, args->pages);
 	/* What idle processes have kept back no event tells: the next promise goes by what is read now. That it is near no
 	 * more the re-sum finds: promises come and go by the thousand. */
-	if (!account->near) {
-		place_near(state, account);
-		react(args->slot, account->held_pages, TRIGGER_NOTIFIER, RUNNING_OTHER);
-	}
-	return 0;
+	if (account->near)
+		return 0;
+	place_near(state, account);
+	return CALL_CHANGED_LEVEL;
 }
 
 /* The levels of an account that somebody waits for. One that it has come to by now is told at once. Those of the
@@ -396,8 +395,17 @@ static __always_inline int store_watch(const struct watch_args *args)
 	/* A full barrier: who sees it watched sees the levels. */
 	__sync_lock_test_and_set(&account->watched, 1);
 	place_near(state, account);
-	if (args->slot)
-		react(args->slot, account->held_pages, TRIGGER_NOTIFIER, RUNNING_OTHER);
+	return args->slot ? CALL_CHANGED_LEVEL : 0;
+}
+
+/* What a call has changed asks for: the only one of these programs that decides, so that the others are small. */
+static __always_inline int react_to_change(const struct run_killer_args *args)
+{
+	struct account *account = account_at(args->slot);
+
+	if (!account || !args->slot)
+		return -2;
+	react(args->slot, account->held_pages, args->trigger, RUNNING_OTHER);
 	return 0;
 }
 
@@ -409,6 +417,8 @@ static __always_inline int settle_whoever_is_over(struct run_killer_args *args)
 
 	if (!state)
 		return -22;
+	if (args->is_change)
+		return react_to_change(args);
 	/* A full barrier: who is over from now on and does not ask was seen. */
 	__sync_lock_test_and_set(&state->killer_asked_ns, 0);
 	LOOP(settle_if_over, &own);

@@ -71,17 +71,19 @@ static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, 
 {
 	struct task_struct *me = bpf_get_current_task_btf(), *owner = mm->owner;
 	struct mm_record *parent;
+	__u64 mm_of_me;
 	__s64 pages;
 	__u32 index;
 
-	if (!record || !account || !owner || owner == me || owner->pid != me->pid || !me->mm)
+	mm_of_me = own_mm();
+	if (!record || !account || !owner || owner == me || owner->pid != me->pid || !mm_of_me)
 		return 0;
-	index = find_record((__u64)me->mm);
+	index = find_record(mm_of_me);
 	parent = index != NOBODY ? record_at(index) : NULL;
 	if (!parent || parent->account != record->account)
 		return 0;
 	if (record->flags & RECORD_NEW)
-		begin_fork(parent, account, (__u64)me->mm->owner);
+		begin_fork(parent, account, (__u64)FAR_READ(mm_of_me, struct mm_struct, owner));
 	pages = small(private_pages(record));
 	if (pages > record->inherited_pages) {
 		__sync_fetch_and_add(&account->forked_pages, pages - record->inherited_pages);
@@ -100,7 +102,7 @@ static __always_inline void note_collapse(struct mm_record *record, struct accou
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 
-	if (pages <= 0 || !(me->flags & PF_KTHREAD) || (__u64)me->mm == (__u64)mm || means_dying(record->state))
+	if (pages <= 0 || !(me->flags & PF_KTHREAD) || own_mm() == (__u64)mm || means_dying(record->state))
 		return;
 	__sync_fetch_and_add(&record->collapsed_pages, pages);
 	__sync_fetch_and_add(&account->collapsed_pages, pages);

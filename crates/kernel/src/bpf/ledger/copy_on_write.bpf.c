@@ -152,21 +152,17 @@ static __always_inline enum writes writes_of_call(void)
 }
 #endif
 
-/* Who surely writes into others ends first when that is too much: their end would not stop it. */
-static __always_inline int count_copies(__s64 pages, enum writes writes)
+/* The running task's pages that are copies. Returns the account, 0 if that has nothing of it. */
+static __always_inline __u32 count_copies(__s64 pages, enum writes writes)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct mm_record *record;
-	struct ledger_state *state;
 	struct account *account;
 	__u32 index;
 	__u64 mm;
 
 	mm = own_mm();
-	state = ledger_state();
-	if (!mm || !state)
-		return 0;
-	index = find_record(mm);
+	index = mm ? find_record(mm) : NOBODY;
 	record = index != NOBODY ? record_at(index) : NULL;
 	account = record ? account_at(record->account) : NULL;
 	if (!account)
@@ -181,8 +177,46 @@ static __always_inline int count_copies(__s64 pages, enum writes writes)
 		/* More than one page: no fault of its own. */
 		note_copies(record, account, pages, pages == 1 && me->mm->owner == me);
 	}
-	react(record->account, account->held_pages, TRIGGER_EVENT, writes == WRITES_OTHERS ? RUNNING_WRITER : RUNNING_GREW);
-	return 0;
+	return record->account;
+}
+
+/*
+ * A copy that a fault has counted, until the page for it is allocated, in the same task: there the account's new level is
+ * acted on, so that only one program here has all that takes. Another task may fault on this CPU in between, or the task
+ * be on another one: then the level is acted on at the account's next event, which is its next page.
+ */
+struct told_copy {
+	__u64 task;
+	__u32 slot;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct told_copy);
+} told_copies SEC(".maps");
+
+static __always_inline struct told_copy *told_copy(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&told_copies, &zero);
+}
+
+/* A fault that copied nothing, for the page was nobody else's any more, has counted one page too many; the next one that
+ * its task allocates is not counted for it. So it is one page only. */
+static __always_inline __u32 take_told_copy(unsigned int order)
+{
+	struct told_copy *told = told_copy();
+	__u32 slot;
+
+	if (order || !told || told->task != bpf_get_current_task())
+		return 0;
+	slot = told->slot;
+	told->task = 0;
+	return slot;
 }
 
 /* Whether the running task is in a system call: an exception leaves -1 where its number would be. */
@@ -199,30 +233,49 @@ static __always_inline bool is_in_system_call(void)
 #endif
 }
 
+/* Who surely writes into others ends first when that is too much: their end would not stop it. */
+static __always_inline void see_page(unsigned int order)
+{
+	enum writes writes = WRITES_OWN;
+	struct account *account;
+	__u32 slot;
+
+	slot = take_told_copy(order);
+	if (!slot) {
+		writes = is_in_system_call() ? writes_of_call() : WRITES_FILE;
+		slot = writes != WRITES_FILE ? count_copies(1LL << order, writes) : 0;
+	}
+	account = slot ? account_at(slot) : NULL;
+	if (account)
+		react(slot, account->held_pages, TRIGGER_EVENT, writes == WRITES_OTHERS ? RUNNING_WRITER : RUNNING_GREW);
+}
+
 SEC("tp_btf/mm_page_alloc")
 int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int flags)
 {
-	enum writes writes;
-
 	/* __GFP_HIGHMEM and __GFP_MOVABLE: for user space; __GFP_WRITE or __GFP_NORETRY: of a file */
-	if ((flags & USER_PAGE) != USER_PAGE || (flags & CACHE_PAGE) || order > 10 ||
-	    !is_in_system_call())
-		return 0;
-	writes = writes_of_call();
-	if (writes == WRITES_FILE)
+	if ((flags & USER_PAGE) != USER_PAGE || (flags & CACHE_PAGE) || order > 10)
 		return 0;
 	hold_cpu();
-	count_copies(1LL << order, writes);
+	see_page(order);
 	release_cpu();
 	return 0;
 }
 
 static __always_inline int count_fault(unsigned long error_code)
 {
+	struct told_copy *told;
+	__u32 slot;
+
 	if ((error_code & COPIES_OF) != COPIES)
 		return 0;
 	hold_cpu();
-	count_copies(1, WRITES_OWN);
+	slot = count_copies(1, WRITES_OWN);
+	told = slot ? told_copy() : NULL;
+	if (told) {
+		told->slot = slot;
+		told->task = bpf_get_current_task();
+	}
 	release_cpu();
 	return 0;
 }

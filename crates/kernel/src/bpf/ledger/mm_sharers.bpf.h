@@ -194,7 +194,7 @@ __noinline int kill_mm_sharers(__u32 index, __u32 trigger)
 	bpf_iter_task_new(&it, NULL, 0 /* BPF_TASK_ITER_ALL_PROCS */);
 	while ((task = bpf_iter_task_next(&it))) {
 		thread = number_of(task);
-		if (!task->mm)
+		if (!mm_of(task))
 			thread = thread_with_mm(thread);
 		if (bpf_ktime_get_ns() - record->marked_ns > SHARERS_NS) {
 			state->walk_wanted = 1;

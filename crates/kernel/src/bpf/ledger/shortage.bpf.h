@@ -12,14 +12,31 @@ enum zone_stat_item {
 	NR_FREE_PAGES = 0,
 };
 
-extern const void vm_zone_stat __ksym __weak;
-extern const void vm_node_stat __ksym __weak;
+enum bpf_func_id___5_16 {
+	BPF_FUNC_kallsyms_lookup_name___5_16 = 179,
+};
 
-static __always_inline __s64 counter_at(const void *counters, __u64 item)
+static const char zone_counters[] = "vm_zone_stat", node_counters[] = "vm_node_stat";
+
+/* Where the machine's pages are counted. Asked for here: a __ksym would have libbpf read all of /proc/kallsyms at each
+ * start. Before 5.16, and where kernel.kptr_restrict hides addresses from us, nobody knows. */
+static __always_inline void learn_where_pages_are_counted(struct ledger_state *state)
+{
+	__u64 zone = 0, node = 0;
+
+	if (!bpf_core_enum_value_exists(enum bpf_func_id___5_16, BPF_FUNC_kallsyms_lookup_name___5_16) ||
+	    bpf_kallsyms_lookup_name(zone_counters, sizeof(zone_counters), 0, &zone) ||
+	    bpf_kallsyms_lookup_name(node_counters, sizeof(node_counters), 0, &node))
+		return;
+	state->zone_counters = zone;
+	state->node_counters = node;
+}
+
+static __always_inline __s64 counter_at(__u64 counters, __u64 item)
 {
 	__s64 pages = 0;
 
-	bpf_probe_read_kernel(&pages, sizeof(pages), counters + item * sizeof(pages));
+	bpf_probe_read_kernel(&pages, sizeof(pages), (void *)(counters + item * sizeof(pages)));
 	return pages > 0 ? pages : 0;
 }
 
@@ -32,13 +49,13 @@ static __noinline int watch_for_shortage(void)
 	__s64 pages;
 	struct event *event;
 
-	if (!state || !state->short_below_pages || state->raised_adj || !&vm_zone_stat || !&vm_node_stat)
+	if (!state || !state->short_below_pages || state->raised_adj || !state->zone_counters)
 		return 0;
-	pages = counter_at(&vm_zone_stat, bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES));
+	pages = counter_at(state->zone_counters, bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES));
 	if (!pages)
 		return 0;
-	pages += counter_at(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_INACTIVE_FILE));
-	pages += counter_at(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_ACTIVE_FILE));
+	pages += counter_at(state->node_counters, bpf_core_enum_value(enum node_stat_item, NR_INACTIVE_FILE));
+	pages += counter_at(state->node_counters, bpf_core_enum_value(enum node_stat_item, NR_ACTIVE_FILE));
 	if (pages >= (__s64)state->short_below_pages)
 		return 0;
 	event = reserve_event(state, EVENT_SHORTAGE, TRIGGER_TIMER, bpf_ktime_get_ns());

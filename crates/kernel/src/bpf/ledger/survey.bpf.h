@@ -186,7 +186,7 @@ out:
 LOOP_BODY(reckon_one, struct reckoning *, what->count)
 
 /* What was found becomes the account's correction, less what was given up since it began to be looked
- * for; and what waited for it is decided. */
+ * for. What waited for it is decided next. */
 static __always_inline int take_correction(struct end_survey_args *args)
 {
 	struct ledger_state *state = ledger_state();
@@ -234,8 +234,7 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	args->is_near = account->near;
 	args->correction_pages = correction;
 	args->held_pages = account->held_pages + beyond_records(account);
-	react(args->slot, account->held_pages, TRIGGER_SURVEY, RUNNING_OTHER);
-	return 0;
+	return CALL_CHANGED_LEVEL;
 }
 
 #endif /* BURSAR_SURVEY_BPF_H */

@@ -169,12 +169,14 @@ static __always_inline __u64 entered_of_new(struct task_struct *task)
 /* One task met. Its mm is alive while we look: the task holds it, or another thread of its process. */
 static __always_inline void meet_task(struct task_struct *task, struct resum *resum)
 {
-	if ((task->flags & PF_KTHREAD) || (!task->mm && task->pid != task->tgid))
+	__u64 mm = mm_of(task);
+
+	if ((task->flags & PF_KTHREAD) || (!mm && task->pid != task->tgid))
 		return;
 	resum->tasks++;
 	if (resum->is_thorough || task->start_boottime + BIRTH_NS >= resum->since_ns) {
 		resum->task = (__u64)task;
-		resum->mm = (__u64)task->mm;
+		resum->mm = mm;
 		resum->entered = entered_of_new(task);
 		meet(resum);
 	}

@@ -102,11 +102,18 @@ static __always_inline struct event *begin_event(__u32 kind, __u32 trigger, __u6
 	return event;
 }
 
+/* Told anew of which type it is: whenever a verifier from 6.3 on follows a trusted pointer to another one, it looks for
+ * four names among all of the kernel's types. That was a fifth of the time that a start took. */
+static __always_inline __u64 mm_of(struct task_struct *task)
+{
+	if (bpf_ksym_exists(bpf_rdonly_cast))
+		task = bpf_rdonly_cast(task, bpf_core_type_id_kernel(struct task_struct));
+	return (__u64)task->mm;
+}
+
 static __always_inline __u64 own_mm(void)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
-
-	return (__u64)me->mm;
+	return mm_of(bpf_get_current_task_btf());
 }
 
 /* The same as a number, for what is verified without its callers. */
