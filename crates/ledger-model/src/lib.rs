@@ -3,10 +3,12 @@
 //! them in which an adversary makes any sequence of moves. Not for any program: only tests use it.
 
 mod adversary;
+mod checks;
 mod former;
 mod ledger;
 mod moves;
 pub mod rules;
+mod scripts;
 mod world;
 
 pub use adversary::{Breach, Findings, Script};

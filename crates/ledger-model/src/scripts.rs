@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sequences of moves of one kind each.
+
+use crate::adversary::Script;
+use crate::moves::Move;
+
+/// Words of a seed (xorshift64*).
+pub(crate) fn words(seed: u64) -> impl FnMut() -> u32 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xd1b5_4a32_d192_ed03;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+}
+
+impl Script {
+    /// A process of three eighths to fifteen sixteenths of the limit forks children in bursts of 16. None of them
+    /// writes, and each ends before the next burst.
+    pub fn of_short_children(seed: u64) -> Self {
+        let mut next = words(seed);
+        let mut moves = vec![Move::Grow(0, 20 + (next() % 37) as u8)];
+        for _ in 0..4 {
+            let (mut to_fork, mut living) = (16, 0_u8);
+            while to_fork > 0 || living > 0 {
+                // The parent is the first of the living.
+                match next() % 16 {
+                    0 => moves.push(Move::Wait(1)),
+                    1..=5 if living > 0 => {
+                        moves.push(Move::Exit(1 + (next() % u32::from(living)) as u8, false));
+                        living -= 1;
+                    }
+                    _ if to_fork > 0 => {
+                        moves.push(Move::Fork(0));
+                        (to_fork, living) = (to_fork - 1, living + 1);
+                    }
+                    _ => {}
+                }
+            }
+            moves.push(Move::Wait((next() % 30) as u8));
+        }
+        Self(moves)
+    }
+}
