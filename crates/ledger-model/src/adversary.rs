@@ -99,6 +99,10 @@ pub struct Findings {
     pub longest_ms: u32,
     /// Processes killed in its account.
     pub kills: u32,
+    /// So much more was held than the limit and what it had grown by since, MiB. Nothing may be.
+    pub untold: i64,
+    /// So much more was held than the level said, MiB.
+    pub below: i64,
 }
 
 pub(crate) struct Game<R> {
@@ -326,6 +330,13 @@ impl<R: Rules> Game<R> {
                 self.ledger.sync(&self.world, space);
                 self.wait(2);
             }
+            Move::Hide(n) => {
+                let Some(pid) = self.pick(n) else { return };
+                let space = self.world.processes[pid].space;
+                self.world.spaces[space].is_hidden = true;
+            }
+            Move::Stall => self.ledger.is_stalling = true,
+            Move::GoOn => self.ledger.go_on(),
             Move::Release(n) => {
                 let Some(pid) = self.pick(n) else { return };
                 for &space in &self.world.live {
@@ -341,6 +352,7 @@ impl<R: Rules> Game<R> {
 
     /// Nothing more is done: what is left is looked at until it is within bounds, and stays so for a while.
     fn end(&mut self) {
+        self.ledger.go_on();
         let mut calm_ms = 0;
         while calm_ms < 600 && self.findings.breach.is_none() {
             self.pass(100, 25);
@@ -392,11 +404,12 @@ impl<R: Rules> Game<R> {
         let (level, total) = self.ledger.level(&self.world, ADVERSARY);
         let account = &self.ledger.accounts[ADVERSARY];
         format!(
-            "{:>6} ms  there {:>4}  level {:>4}  total {:>4}  files {:>3} credited {:>3}  living {:>2}  kills {:>2}  \
+            "{:>6} ms  there {:>4}  level {:>4}  grown {:>4}  total {:>4}  files {:>3} credited {:>3}  living {:>2}  kills {:>2}  \
              {:?}  {it:?}{}",
             self.world.now_ms,
             self.world.truth(ADVERSARY) / CHUNK,
             level / CHUNK,
+            self.ledger.growth(&self.world, ADVERSARY) / CHUNK,
             total / CHUNK,
             account.sure_pages / CHUNK,
             account.files_credit / CHUNK,

@@ -37,9 +37,24 @@ impl<R: Rules> Game<R> {
                 self.findings.breach = Some(Breach::NotTwice(twice / CHUNK));
             }
         }
+        self.look_at_estimates();
         let honest = |&pid: &usize| self.world.processes[pid].account == HONEST;
         if self.ledger.killed.iter().any(honest) {
             self.findings.breach = Some(Breach::Innocent);
         }
+    }
+
+    /// What the wait for a survey goes by: growth, and the level.
+    fn look_at_estimates(&mut self) {
+        if self.world.truth(ADVERSARY) <= LIMIT {
+            return;
+        }
+        let held = self.ledger.held_once(&self.world, ADVERSARY);
+        let growth = self.ledger.growth(&self.world, ADVERSARY);
+        let (level, _) = self.ledger.level(&self.world, ADVERSARY);
+        let most = |so_far: i64, pages: i64| so_far.max(pages / CHUNK);
+        let it = &mut self.findings;
+        it.untold = most(it.untold, held - LIMIT - growth);
+        it.below = most(it.below, held - level);
     }
 }

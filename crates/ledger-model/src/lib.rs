@@ -4,6 +4,7 @@
 
 mod adversary;
 mod checks;
+pub mod drafts;
 mod former;
 mod ledger;
 mod moves;
@@ -13,7 +14,7 @@ mod world;
 
 pub use adversary::{Breach, Findings, Script};
 pub use former::Former;
-pub use ledger::{Ledger, Rules};
+pub use ledger::{Leavers, Ledger, Rules};
 pub use moves::Move;
 pub use rules::Current;
 pub use world::{LIMIT, World};
