@@ -36,7 +36,7 @@ fn first_gain<Without: Rules, With: Rules>(mut seeds: std::ops::Range<u64>) -> O
 /// Each process grows, hands its pages to the next one by a fork, and leaves.
 fn relay() -> Script {
     let mut moves = vec![Move::Dear(59), Move::Grow(0, 30), Move::Fork(0)];
-    for _ in 0..6 {
+    for _ in 0..12 {
         moves.extend([Move::Grow(1, 6), Move::Fork(1), Move::Exit(1, false)]);
     }
     Script(moves)
@@ -44,9 +44,10 @@ fn relay() -> Script {
 
 #[test]
 fn growth_is_handed_on_by_forks_where_nobody_asks_for_them() {
-    assert_eq!(Findings::of::<Mended>(&relay()).untold, 0);
-    assert!(Findings::of::<Relay>(&relay()).untold > 0);
-    assert_eq!(Findings::of::<Proposed>(&relay()).untold, 0);
+    let most = |it: Findings| it.most;
+    let without = most(Findings::of::<Mended>(&relay()));
+    assert!(most(Findings::of::<Relay>(&relay())) >= without + 8);
+    assert_eq!(most(Findings::of::<Proposed>(&relay())), without);
     assert!(first_gain::<Mended, Relay>(0..2_000).is_some());
 }
 
@@ -55,13 +56,15 @@ fn growth_is_handed_on_by_forks_where_nobody_asks_for_them() {
 #[test]
 fn what_was_grown_before_is_taken_off_after_growth_was_set_back_where_nobody_asks() {
     let script = Script(vec![
-        Move::Grow(0, 24),
-        Move::Grow(0, 3),
+        Move::Spawn,
+        Move::Exit(0, false),
+        Move::Grow(0, 23),
+        Move::Grow(0, 7),
         Move::Fork(0),
         Move::Grow(1, 22),
-        Move::Fork(1),
+        Move::Fork(0),
         Move::Stall,
-        Move::Grow(0, 17),
+        Move::Grow(2, 17),
         Move::Grow(1, 17),
         Move::GoOn,
     ]);
@@ -101,9 +104,9 @@ fn who_could_not_be_looked_at_takes_nothing_off_growth() {
 fn no_sequence_of_leavers_gets_further_than_without_the_rule() {
     let found = (0..sequences()).find_map(|seed| {
         let script = Script::of_leavers(seed, LENGTH);
-        let breach = Findings::of::<Proposed>(&script).breach;
-        let gained = gain::<Mended, Proposed>(&script);
-        (breach.is_some() || gained > 0).then_some((seed, breach, gained))
+        let with = Findings::of::<Proposed>(&script);
+        let is_worse = with.untold > 0 && with.untold > Findings::of::<Mended>(&script).untold;
+        (with.breach.is_some() || is_worse).then_some((seed, with.breach, with.untold))
     });
     assert_eq!(found, None);
 }
