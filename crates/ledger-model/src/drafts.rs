@@ -31,7 +31,15 @@ draft!(
     Mended, KeepAll, true, true
 );
 draft!(
-    /// The same, and the sum sinks at once.
+    /// Of the dying a scan takes off half of what was not credited, as today.
+    DyingAsToday, KeepAll, true, false
+);
+draft!(
+    /// The same, and leavers take their own growth along.
+    ProposedDyingAsToday, BeforeTheSum, true, false
+);
+draft!(
+    /// The same as the first, and the sum sinks at once.
     MendedSinkFirst, KeepAllSinkFirst, true, true
 );
 draft!(

@@ -119,7 +119,8 @@ impl World {
             .iter()
             .map(|&chunk| {
                 let users = i64::from(self.users[chunk as usize]);
-                CHUNK - CHUNK / users
+                // Rounded towards what keeps the limit, as what a survey finds is.
+                CHUNK - CHUNK.div_euclid(users) - i64::from(CHUNK % users > 0)
             })
             .sum()
     }

@@ -2,7 +2,8 @@
 //! Who leaves takes what it grew off its account's growth: what that saves, and what it must not make possible.
 
 use bursar_ledger_model::drafts::{
-    Late, Mended, MendedSinkFirst, Proposed, ProposedAfter, Relay, SeenOrNot, Unseen,
+    DyingAsToday, Late, Mended, MendedSinkFirst, Proposed, ProposedAfter, ProposedDyingAsToday,
+    Relay, SeenOrNot, Unseen,
 };
 use bursar_ledger_model::{Current, Findings, Move, Rules, Script};
 
@@ -92,6 +93,22 @@ fn the_level_is_below_the_truth_where_who_could_not_be_looked_at_leaves_with_too
     assert!(below(Findings::of::<Mended>(&script)) <= 1);
 }
 
+/// One of two that share 50 MiB is dying when the other is looked at, which seems to have half of them.
+#[test]
+fn the_level_is_below_the_truth_where_of_the_dying_too_little_is_taken_off() {
+    let script = Script(vec![
+        Move::Grow(0, 19),
+        Move::Grow(0, 7),
+        Move::Grow(0, 20),
+        Move::Spawn,
+        Move::Spawn,
+        Move::Fork(0),
+        Move::Grow(2, 20),
+    ]);
+    assert!(Findings::of::<DyingAsToday>(&script).below > 10);
+    assert!(Findings::of::<Mended>(&script).below <= 1);
+}
+
 /// Needs many sequences: what such a process grew is taken for its own, and others have it.
 #[test]
 fn who_could_not_be_looked_at_takes_nothing_off_growth() {
@@ -108,6 +125,13 @@ fn no_sequence_of_leavers_gets_further_than_without_the_rule() {
         let is_worse = with.untold > 0 && with.untold > Findings::of::<Mended>(&script).untold;
         (with.breach.is_some() || is_worse).then_some((seed, with.breach, with.untold))
     });
+    assert_eq!(found, None);
+}
+
+/// The rule does not need that the dying are reckoned with in full.
+#[test]
+fn the_rule_gets_no_further_whatever_is_taken_off_of_the_dying() {
+    let found = first_gain::<DyingAsToday, ProposedDyingAsToday>(0..sequences());
     assert_eq!(found, None);
 }
 
