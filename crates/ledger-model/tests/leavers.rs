@@ -128,11 +128,13 @@ fn no_sequence_of_leavers_gets_further_than_without_the_rule() {
     assert_eq!(found, None);
 }
 
-/// The rule does not need that the dying are reckoned with in full.
+/// The rule needs that the dying are reckoned with in full: a level below the truth sets growth back too soon, and what
+/// leavers leave there today makes up for it.
 #[test]
-fn the_rule_gets_no_further_whatever_is_taken_off_of_the_dying() {
-    let found = first_gain::<DyingAsToday, ProposedDyingAsToday>(0..sequences());
-    assert_eq!(found, None);
+fn where_of_the_dying_too_little_is_taken_off_the_rule_gets_further() {
+    let script = Script::of_leavers(19_152, LENGTH);
+    assert!(gain::<DyingAsToday, ProposedDyingAsToday>(&script) > 0);
+    assert_eq!(gain::<Mended, Proposed>(&script), 0);
 }
 
 /// Among all moves of the other adversary, too.
