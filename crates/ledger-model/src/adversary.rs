@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A user who may do anything, in any order, and what must not come of it.
 
-use crate::ledger::{Ledger, RESUM_MS, Rules, Running};
+use crate::ledger::{Ledger, Rules, Running};
 use crate::moves::Move;
-use crate::world::{CHUNK, Going, LIMIT, World};
+use crate::scripts::words;
+use crate::world::{CHUNK, Going, World};
 
 /// The adversary's account, that of an honest pre-forking server, and two that help the adversary.
 pub(crate) const ADVERSARY: usize = 0;
@@ -11,10 +12,6 @@ pub(crate) const HONEST: usize = 1;
 pub(crate) const HELPERS: [usize; 2] = [2, 3];
 const ACCOUNTS: usize = 4;
 
-/// An account may be above 1.25 limits for so long, but for what has been written to files so lately that no two
-/// counts can have met it.
-const LONGEST_MS: u32 = 2_000;
-const COUNTED_AFTER_MS: u32 = 2 * RESUM_MS;
 /// As many processes as an adversary has at once.
 const MOST: usize = 24;
 
@@ -27,33 +24,6 @@ impl Script {
     pub fn of(seed: u64, length: usize) -> Self {
         let mut next = words(seed);
         Self((0..length).map(|_| Move::of(next())).collect())
-    }
-
-    /// A process of three eighths to fifteen sixteenths of the limit forks children in bursts of 16. None of them
-    /// writes, and each ends before the next burst.
-    pub fn of_short_children(seed: u64) -> Self {
-        let mut next = words(seed);
-        let mut moves = vec![Move::Grow(0, 20 + (next() % 37) as u8)];
-        for _ in 0..4 {
-            let (mut to_fork, mut living) = (16, 0_u8);
-            while to_fork > 0 || living > 0 {
-                // The parent is the first of the living.
-                match next() % 16 {
-                    0 => moves.push(Move::Wait(1)),
-                    1..=5 if living > 0 => {
-                        moves.push(Move::Exit(1 + (next() % u32::from(living)) as u8, false));
-                        living -= 1;
-                    }
-                    _ if to_fork > 0 => {
-                        moves.push(Move::Fork(0));
-                        (to_fork, living) = (to_fork - 1, living + 1);
-                    }
-                    _ => {}
-                }
-            }
-            moves.push(Move::Wait((next() % 30) as u8));
-        }
-        Self(moves)
     }
 
     /// What the ledger and the world have after each move, a line each.
@@ -94,17 +64,6 @@ impl Script {
     }
 }
 
-/// Words of a seed (xorshift64*).
-fn words(seed: u64) -> impl FnMut() -> u32 {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xd1b5_4a32_d192_ed03;
-    move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
-    }
-}
-
 /// What must not be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Breach {
@@ -140,17 +99,21 @@ pub struct Findings {
     pub longest_ms: u32,
     /// Processes killed in its account.
     pub kills: u32,
+    /// So much more was held than the limit and what it had grown by since, MiB. Nothing may be.
+    pub untold: i64,
+    /// So much more was held than the level said, MiB.
+    pub below: i64,
 }
 
-struct Game<R> {
-    world: World,
-    ledger: Ledger<R>,
-    above_since_ms: Option<u32>,
-    findings: Findings,
+pub(crate) struct Game<R> {
+    pub(crate) world: World,
+    pub(crate) ledger: Ledger<R>,
+    pub(crate) above_since_ms: Option<u32>,
+    pub(crate) findings: Findings,
     next_worker_ms: u32,
     is_starving: bool,
     /// When chunks were written to files.
-    written_ms: Vec<u32>,
+    pub(crate) written_ms: Vec<u32>,
 }
 
 /// Plays a sequence, and some time after it.
@@ -367,6 +330,13 @@ impl<R: Rules> Game<R> {
                 self.ledger.sync(&self.world, space);
                 self.wait(2);
             }
+            Move::Hide(n) => {
+                let Some(pid) = self.pick(n) else { return };
+                let space = self.world.processes[pid].space;
+                self.world.spaces[space].is_hidden = true;
+            }
+            Move::Stall => self.ledger.is_stalling = true,
+            Move::GoOn => self.ledger.go_on(),
             Move::Release(n) => {
                 let Some(pid) = self.pick(n) else { return };
                 for &space in &self.world.live {
@@ -382,6 +352,7 @@ impl<R: Rules> Game<R> {
 
     /// Nothing more is done: what is left is looked at until it is within bounds, and stays so for a while.
     fn end(&mut self) {
+        self.ledger.go_on();
         let mut calm_ms = 0;
         while calm_ms < 600 && self.findings.breach.is_none() {
             self.pass(100, 25);
@@ -433,11 +404,12 @@ impl<R: Rules> Game<R> {
         let (level, total) = self.ledger.level(&self.world, ADVERSARY);
         let account = &self.ledger.accounts[ADVERSARY];
         format!(
-            "{:>6} ms  there {:>4}  level {:>4}  total {:>4}  files {:>3} credited {:>3}  living {:>2}  kills {:>2}  \
+            "{:>6} ms  there {:>4}  level {:>4}  grown {:>4}  total {:>4}  files {:>3} credited {:>3}  living {:>2}  kills {:>2}  \
              {:?}  {it:?}{}",
             self.world.now_ms,
             self.world.truth(ADVERSARY) / CHUNK,
             level / CHUNK,
+            self.ledger.growth(&self.world, ADVERSARY) / CHUNK,
             total / CHUNK,
             account.sure_pages / CHUNK,
             account.files_credit / CHUNK,
@@ -448,38 +420,5 @@ impl<R: Rules> Game<R> {
                 .breach
                 .map_or(String::new(), |it| format!("  {it:?}")),
         )
-    }
-
-    fn look(&mut self) {
-        let now = self.world.now_ms;
-        let truth = self.world.truth(ADVERSARY);
-        self.findings.most = self.findings.most.max(truth / CHUNK);
-        self.written_ms.retain(|&at| now - at <= COUNTED_AFTER_MS);
-        let uncounted = self.written_ms.len() as i64 * CHUNK;
-        if truth - uncounted > LIMIT + LIMIT / 4 {
-            let since = *self.above_since_ms.get_or_insert(now);
-            self.findings.longest_ms = self.findings.longest_ms.max(now - since);
-            if now - since > LONGEST_MS {
-                self.findings.breach = Some(Breach::TooLong(now - since, truth / CHUNK));
-            }
-        } else {
-            self.above_since_ms = None;
-        }
-        // Each address space is in its record to the chunk: whatever is there is in the sum, less what is there twice.
-        let it = &self.ledger.accounts[ADVERSARY];
-        if it.correction_until_ms == 0 {
-            let (_, total) = self.ledger.level(&self.world, ADVERSARY);
-            let twice = self.ledger.doubles(&self.world, ADVERSARY);
-            let mapped = truth - self.world.kept_chunks(ADVERSARY) * CHUNK;
-            // What is dying and shared goes with its credit.
-            let dying: i64 = self.ledger.shared_by_dying(&self.world, ADVERSARY);
-            if mapped > total + dying - it.sure_pages - twice {
-                self.findings.breach = Some(Breach::NotTwice(twice / CHUNK));
-            }
-        }
-        let honest = |&pid: &usize| self.world.processes[pid].account == HONEST;
-        if self.ledger.killed.iter().any(honest) {
-            self.findings.breach = Some(Breach::Innocent);
-        }
     }
 }

@@ -2,12 +2,13 @@
 //! The ledger as the BPF programs have it: records, accounts, re-sums, counts of files, surveys, decisions.
 
 mod doubles;
+mod leavers;
 mod record;
 mod survey;
 mod variant;
 
-use self::record::{Account, Record, Survey};
-pub use self::variant::Rules;
+use self::record::{Account, Late, Record, Survey};
+pub use self::variant::{Leavers, Rules};
 use crate::rules::{self, Doubt, Wait};
 use crate::world::{CHUNK, LIMIT, Pid, SpaceId, World};
 
@@ -29,6 +30,9 @@ pub struct Ledger<R> {
     rules: std::marker::PhantomData<R>,
     pub(crate) records: Vec<Record>,
     pub(crate) accounts: Vec<Account>,
+    /// Whether who leaves next loses its processor.
+    pub(crate) is_stalling: bool,
+    late: Vec<Late>,
     surveys: Vec<Survey>,
     waiting: Vec<usize>,
     pub(crate) next_resum_ms: u32,
@@ -43,6 +47,8 @@ impl<R: Rules> Ledger<R> {
             rules: std::marker::PhantomData,
             records: Vec::new(),
             accounts: vec![Account::default(); accounts],
+            is_stalling: false,
+            late: Vec::new(),
             surveys: Vec::new(),
             waiting: Vec::new(),
             next_resum_ms: now_ms + RESUM_MS,
@@ -145,7 +151,7 @@ impl<R: Rules> Ledger<R> {
                 unkillable += if record.is_dying { record.held } else { 0 };
             }
         }
-        (held, credit, unkillable)
+        (held + self.accounts[account].stalled, credit, unkillable)
     }
 
     /// correction.bpf.h level_from(), and total_pages().
@@ -223,7 +229,7 @@ impl<R: Rules> Ledger<R> {
             let mut own = pages;
             match record.duplicate {
                 Some(duplicate) if is_corrected => {
-                    doubt.hard_pages += record.lost.min(2 * duplicate);
+                    doubt.hard_pages += record.lost.min(record.shared);
                     own = pages - (duplicate - record.lost).max(0);
                 }
                 _ => {
@@ -302,6 +308,7 @@ impl<R: Rules> Ledger<R> {
         let credit = self.files_credit(account, now);
         let it = &mut self.accounts[account];
         (it.over_ms, it.unmapped, it.asked_pages, it.grown) = (0, 0, 0, credit);
+        it.resets += 1;
     }
 
     /// react.bpf.h react().

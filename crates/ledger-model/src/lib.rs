@@ -3,15 +3,18 @@
 //! them in which an adversary makes any sequence of moves. Not for any program: only tests use it.
 
 mod adversary;
+mod checks;
+pub mod drafts;
 mod former;
 mod ledger;
 mod moves;
 pub mod rules;
+mod scripts;
 mod world;
 
 pub use adversary::{Breach, Findings, Script};
 pub use former::Former;
-pub use ledger::{Ledger, Rules};
+pub use ledger::{Leavers, Ledger, Rules};
 pub use moves::Move;
 pub use rules::Current;
 pub use world::{LIMIT, World};

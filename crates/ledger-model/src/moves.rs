@@ -28,12 +28,18 @@ pub enum Move {
     Spawn,
     /// Its own surveys and its helpers' take so many times 10 ms.
     Dear(u8),
+    /// The next survey cannot look at it.
+    Hide(u8),
+    /// Who leaves next loses its processor in the middle of that, …
+    Stall,
+    /// … until now.
+    GoOn,
     /// Time goes by: so many times 10 ms.
     Wait(u8),
 }
 
 impl Move {
-    /// Any word is a move.
+    /// Any word is a move, but for those of of_leavers().
     pub fn of(word: u32) -> Self {
         let [what, a, b, _] = word.to_le_bytes();
         match what % 18 {

@@ -2,6 +2,8 @@
 //! What is really there: processes, address spaces, files in memory, and what each of them holds. Memory comes in
 //! chunks of a mebibyte; a chunk that several address spaces map is there once.
 
+use std::collections::BTreeSet;
+
 /// Pages of a chunk.
 pub(crate) const CHUNK: i64 = 256;
 /// The limit of each account, pages: 64 MiB.
@@ -39,6 +41,8 @@ pub(crate) struct Space {
     pub(crate) inherited: i64,
     pub(crate) copies: i64,
     pub(crate) has_forked: bool,
+    /// The next survey cannot look at it.
+    pub(crate) is_hidden: bool,
     pub(crate) is_gone: bool,
 }
 
@@ -115,9 +119,25 @@ impl World {
             .iter()
             .map(|&chunk| {
                 let users = i64::from(self.users[chunk as usize]);
-                CHUNK - CHUNK / users
+                // Rounded towards what keeps the limit, as what a survey finds is.
+                CHUNK - CHUNK.div_euclid(users) - i64::from(CHUNK % users > 0)
             })
             .sum()
+    }
+
+    /// Pages of it that others map, too, each in full.
+    pub(crate) fn shared(&self, space: SpaceId) -> i64 {
+        let chunks = self.spaces[space].chunks.iter();
+        chunks
+            .filter(|&&chunk| self.users[chunk as usize] > 1)
+            .count() as i64
+            * CHUNK
+    }
+
+    /// Pages that any of these address spaces map, each once.
+    pub(crate) fn mapped_by(&self, spaces: impl Iterator<Item = SpaceId>) -> i64 {
+        let chunks = spaces.flat_map(|space| &self.spaces[space].chunks);
+        chunks.collect::<BTreeSet<_>>().len() as i64 * CHUNK
     }
 
     pub(crate) fn living(&self, account: usize) -> impl Iterator<Item = Pid> + '_ {
@@ -138,6 +158,7 @@ impl World {
             inherited: 0,
             copies: 0,
             has_forked: false,
+            is_hidden: false,
             is_gone: false,
         });
         self.processes.push(Process {

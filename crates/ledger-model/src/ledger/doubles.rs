@@ -2,7 +2,7 @@
 //! Pages that count twice because processes share them: made by forks, undone by copies and ends.
 
 use super::{Ledger, Rules};
-use crate::world::{CHUNK, SpaceId, World};
+use crate::world::{CHUNK, Space, SpaceId, World};
 
 impl<R: Rules> Ledger<R> {
     /// charge.bpf.h note_fork(). What the parent copied so far is taken off for good: it may copy the same pages again.
@@ -23,6 +23,24 @@ impl<R: Rules> Ledger<R> {
     pub(crate) fn doubles(&self, world: &World, account: usize) -> i64 {
         let living = world.living(account).map(|pid| world.processes[pid].space);
         self.accounts[account].forked - living.map(|space| self.copies(world, space)).sum::<i64>()
+    }
+
+    /// Pages that are there and not on their way out, each once.
+    pub(crate) fn held_once(&self, world: &World, account: usize) -> i64 {
+        let is_held = |it: &SpaceId| {
+            let record = self.records.get(*it);
+            world.spaces[*it].account == account
+                && record
+                    .is_some_and(|record| !record.is_dying || record.held >= world.resident(*it))
+        };
+        world.mapped_by(world.live.iter().copied().filter(is_held))
+    }
+
+    /// It holds no more than its limit and this.
+    pub(crate) fn growth(&self, world: &World, account: usize) -> i64 {
+        let living = world.living(account).map(|pid| world.processes[pid].space);
+        let copies: i64 = living.map(|space| self.copies(world, space)).sum();
+        self.accounts[account].grown.max(0) + copies
     }
 
     /// Pages of the dying that are in no sum, for the living share them.
@@ -82,11 +100,8 @@ impl<R: Rules> Ledger<R> {
     /// correction.bpf.h leave().
     pub(super) fn leave(&mut self, world: &World, space: SpaceId, account: usize, pages: i64) {
         let it = &world.spaces[space];
-        let most = match (it.has_forked, self.records[space].duplicate) {
-            (true, _) => i64::MAX,
-            (false, Some(duplicate)) => 2 * duplicate,
-            (false, None) => it.inherited * CHUNK,
-        };
+        let most = self.shared_at_most(it, space);
+        self.leave_growth(account, pages, it.has_forked, most);
         let pages = pages.min(most);
         let told = self.lose(space, account, pages, world.now_ms);
         self.accounts[account].ended += told;
@@ -96,6 +111,18 @@ impl<R: Rules> Ledger<R> {
         }
         if self.records[space].duplicate.is_none() {
             self.take_off_forked(account, left);
+        }
+    }
+
+    /// correction.bpf.h shared_at_most().
+    pub(super) fn shared_at_most(&self, it: &Space, space: SpaceId) -> i64 {
+        let record = &self.records[space];
+        match record.duplicate {
+            _ if it.has_forked => i64::MAX,
+            Some(_) => record.shared,
+            None if record.is_unseen && R::UNSEEN_SHARE_ALL => i64::MAX,
+            // What a survey has found is what it has inherited from then on.
+            None => record.inherited.unwrap_or(it.inherited * CHUNK),
         }
     }
 

@@ -13,9 +13,15 @@ pub(crate) struct Record {
     pub(crate) credit: i64,
     /// As of the survey that the correction in force is from.
     pub(crate) duplicate: Option<i64>,
+    /// And of its pages so many are mapped elsewhere, too.
+    pub(crate) shared: i64,
     pub(crate) lost: i64,
+    /// As far as it is less than what it was forked with: a survey found so.
+    pub(crate) inherited: Option<i64>,
     /// It is in no survey, but was there when the last one ended.
     pub(crate) is_born: bool,
+    /// The last survey could not look at it: what it gives up may be in what was found of others.
+    pub(crate) is_unseen: bool,
     /// Former rules: when it last had less, and what.
     pub(crate) less_ms: u32,
     pub(crate) less_pages: i64,
@@ -25,9 +31,9 @@ impl Record {
     /// What it gave up of what the survey found shared in it.
     pub(super) fn lose(&mut self, pages: i64) -> i64 {
         let shared = match self.duplicate {
-            Some(duplicate) => 2 * duplicate,
-            // Began during the survey: half of it may be counted in what was found of others.
-            None if self.is_born => return (pages + 1) / 2,
+            Some(_) => self.shared,
+            // Not looked at: half of it may be counted in what was found of others.
+            None if self.is_born || self.is_unseen => return (pages + 1) / 2,
             None => 0,
         };
         let lost = pages.min(shared - self.lost).max(0);
@@ -53,6 +59,10 @@ pub(crate) struct Account {
     pub(crate) unmapped: i64,
     pub(crate) asked_pages: i64,
     pub(crate) grown: i64,
+    /// How often that was set back, for it was within its limit.
+    pub(crate) resets: u32,
+    /// Of who has lost its processor while it leaves: in the sum still.
+    pub(crate) stalled: i64,
     pub(crate) forked: i64,
     /// Taken off the correction in force because processes left.
     pub(crate) ended: i64,
@@ -60,6 +70,15 @@ pub(crate) struct Account {
     /// What its next survey takes, for reasons of its user's.
     pub(crate) dear_ms: u32,
     pub(crate) kills: u32,
+}
+
+/// What a leaver that has lost its processor has not taken off its account's growth yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Late {
+    pub(super) account: usize,
+    pub(super) pages: i64,
+    /// Of the account, when the sum sank.
+    pub(super) resets: u32,
 }
 
 /// A survey under way: of whom, of which address spaces, until when.

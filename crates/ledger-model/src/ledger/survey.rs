@@ -105,13 +105,16 @@ impl<R: Rules> Ledger<R> {
             let is_alive = it
                 .owner
                 .is_some_and(|owner| world.processes[owner].is_alive);
+            let most = self.shared_at_most(it, space).min(world.resident(space));
             let record = self.record(space);
             record.duplicate = None;
             record.lost = 0;
             record.is_born = is_alive && !is_listed;
+            record.is_unseen = false;
             // Who is dying has a part of what it shares.
             if !is_alive && !R::IS_FORMER {
-                correction -= i64::from(record.dying.shared_pages) / 2;
+                let shared = i64::from(record.dying.shared_pages);
+                correction -= if R::DYING_SHARE_ALL { most } else { shared } / 2;
             }
         }
         for &space in &survey.spaces {
@@ -121,12 +124,20 @@ impl<R: Rules> Ledger<R> {
             if !is_alive {
                 continue;
             }
-            let duplicate = world.duplicate(space);
+            if std::mem::take(&mut world.spaces[space].is_hidden) {
+                self.record(space).is_unseen = true;
+                continue;
+            }
+            let (duplicate, shared) = (world.duplicate(space), world.shared(space));
             self.accounts[survey.account].grown += self.copies(world, space);
             world.spaces[space].has_forked = false;
             world.spaces[space].copies = 0;
+            let inherited = world.spaces[space].inherited * CHUNK;
             let record = self.record(space);
             record.duplicate = Some(duplicate);
+            let inherited = record.inherited.unwrap_or(inherited);
+            record.inherited = Some(inherited.min(shared));
+            record.shared = shared;
             correction += duplicate;
         }
         let born = world.live.iter().filter(|&&space| {
