@@ -84,6 +84,8 @@ static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, 
 		return 0;
 	if (record->flags & RECORD_NEW)
 		begin_fork(parent, account, (__u64)FAR_READ(mm_of_me, struct mm_struct, owner));
+	else if (!(parent->flags & RECORD_FORKS)) /* a re-sum has booked the child first */
+		__sync_fetch_and_or(&parent->flags, RECORD_FORKED | RECORD_FORKS);
 	pages = small(private_pages(record));
 	if (pages > record->inherited_pages) {
 		__sync_fetch_and_add(&account->forked_pages, pages - record->inherited_pages);

@@ -179,6 +179,15 @@ static __always_inline bool is_for_thread(const struct ledger_state *state, stru
 	return !wanted || bpf_ktime_get_ns() - wanted < LATEST_DECISION_NS;
 }
 
+/* An event is not interrupted for long. Others may have been since they read the sum. */
+static __always_inline void note_within_limit(struct account *account, __s64 held, __u32 trigger)
+{
+	if (trigger != TRIGGER_EVENT)
+		held = level_now(account);
+	if (held <= account->limit_pages)
+		doubt_ends(account);
+}
+
 /* What the rest of react() does, as far as it takes no decision. */
 __noinline int leave_to_thread(__u32 slot, __s64 sum, __u32 trigger)
 {
@@ -196,6 +205,7 @@ __noinline int leave_to_thread(__u32 slot, __s64 sum, __u32 trigger)
 	if (!is_new && held <= decide_above(account) && !is_notice_due(slot, held) &&
 	    !is_at_watched(account, held)) {
 		raise_maxheld(account, held);
+		note_within_limit(account, held, trigger);
 		return 0;
 	}
 	if (!is_new && now < account->no_settle_before_ns)
@@ -206,15 +216,6 @@ __noinline int leave_to_thread(__u32 slot, __s64 sum, __u32 trigger)
 	if (trigger == TRIGGER_EVENT)
 		defer_due_work(due, now);
 	return 0;
-}
-
-/* An event is not interrupted for long. Others may have been since they read the sum. */
-static __always_inline void note_within_limit(struct account *account, __s64 held, __u32 trigger)
-{
-	if (trigger != TRIGGER_EVENT)
-		held = level_now(account);
-	if (held <= account->limit_pages)
-		doubt_ends(account);
 }
 
 /* What an account's new level asks for. `held` is what this very booking produced. `running`: enum

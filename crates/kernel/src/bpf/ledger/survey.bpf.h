@@ -28,6 +28,7 @@ __noinline int list_record(__u32 index, struct listing *listing)
 	struct mm_record *record = record_at(index);
 	struct account *account;
 	struct sharer *sharer;
+	__s64 most, pages;
 	__u64 mm, owner;
 	__u32 place;
 
@@ -39,8 +40,11 @@ __noinline int list_record(__u32 index, struct listing *listing)
 		return 0;
 	mm = *(volatile __u64 *)&record->mm;
 	if (means_dying(record->state)) {
-		if (mm)
-			listing->dying_shared_pages += record->dying.shared_pages;
+		if (mm) { /* as if it left: what is credited of it is only what was found twice */
+			most = shared_at_most(record);
+			pages = recorded_pages(record);
+			listing->dying_shared_pages += most < pages ? most : pages;
+		}
 		return 0;
 	}
 	if (!mm || far_ctx_id(mm) != record->ctx_id)
@@ -154,9 +158,9 @@ static __always_inline long reckon_one(__u32 index, struct reckoning *reckoning)
 		 * nothing is not known. */
 		record->duplicate_pages = 0;
 		record->lost_pages = lost;
-		__sync_fetch_and_and(&record->flags, ~RECORD_SURVEYED);
-		barrier();
 		record->shared_pages = ALL_PAGES;
+		barrier();
+		__sync_fetch_and_and(&record->flags, ~RECORD_SURVEYED);
 		goto out;
 	}
 	if (lost > shared)
@@ -173,8 +177,10 @@ static __always_inline long reckon_one(__u32 index, struct reckoning *reckoning)
 	/* what was inherited and is not shared any more will not be again */
 	if (!(record->flags & RECORD_GREW) || (__s64)record->inherited_pages > shared)
 		record->inherited_pages = small(shared);
-	record->flags = RECORD_GREW | RECORD_SURVEYED | (record->flags & (RECORD_DEATH_TOLD | RECORD_FORGONE)) |
-			(record->flags & RECORD_FORKS ? RECORD_FORKED | RECORD_FORKS : 0);
+	/* It may fork meanwhile: what that sets stays. */
+	__sync_fetch_and_or(&record->flags, RECORD_GREW | RECORD_SURVEYED);
+	__sync_fetch_and_and(&record->flags, ~(RECORD_BORN | RECORD_NEW |
+					       (record->flags & RECORD_FORKS ? 0 : RECORD_FORKED)));
 	barrier();
 	record->shared_pages = shared;
 out:

@@ -141,7 +141,10 @@ static __always_inline void give_up(struct mm_record *record, struct account *ac
  * found. All else goes with it. */
 static __always_inline __s64 shared_at_most(const struct mm_record *record)
 {
-	if (record->flags & RECORD_FORKED)
+	if (record->flags & (RECORD_FORKED | RECORD_FORKS))
+		return ALL_PAGES;
+	/* A survey met it and the next one could not look: what others share with it was found of them. */
+	if (!(record->flags & RECORD_BORN) && *(volatile __s64 *)&record->shared_pages == ALL_PAGES)
 		return ALL_PAGES;
 	if (record->flags & RECORD_SURVEYED)
 		return record->shared_pages;
