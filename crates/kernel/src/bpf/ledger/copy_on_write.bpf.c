@@ -7,13 +7,13 @@
  *          beginning of the fault; arm64, which has no such events: fentry/do_mem_abort. Attached by bursard
  *          while a correction is in force, and by nothing else: it goes with bursard, and corrections end
  *          soon after.
- * Cost:    a compare for each fault of the machine while attached; a look-up for each write to a page
- *          that is present.
- *          tp_btf/mm_page_alloc, for copies that the kernel makes in a system call without such a fault:
- *          MADV_POPULATE_WRITE, MADV_COLLAPSE, mlock, O_DIRECT, and what one process writes into another
- *          (process_vm_writev, ptrace, /proc/PID/mem). Pages that are new there, and not copies, count too:
- *          the next survey says so.
+ *          tp_btf/mm_page_alloc, for the page that such a fault gets, where its level is acted on; and for
+ *          copies that the kernel makes in a system call without such a fault: MADV_POPULATE_WRITE,
+ *          MADV_COLLAPSE, mlock, O_DIRECT, and what one process writes into another (process_vm_writev, ptrace,
+ *          /proc/PID/mem). Pages that are new there, and not copies, count too: the next survey says so.
  *          tp_btf/mm_collapse_huge_page, for those that khugepaged makes.
+ * Cost:    a compare for each fault of the machine while attached, and another for each page of a user's; a look-up
+ *          for each write to a page that is present.
  * Absent:  other machines than x86 and arm64; and what a process of another account copies: the next survey finds it.
  */
 #include "react.bpf.h"
