@@ -139,10 +139,10 @@ static KEYS: [Key; 30] = [
         name: "mode",
         default: "\"enforce\"",
         values: "\"enforce\" or \"observe\"",
-        about: "Whether a limit is enforced whose entry does not say so itself (mode = in limits.toml): enforce; \
-                observe, the events would_notice, would_refuse and would_kill say what enforcing would do, and \
-                nobody is told, refused or killed. It is read at a start: whoever is over a limit then is killed \
-                when this becomes enforce.",
+        about: "The mode of limits that have no mode = of their own in limits.toml. enforce: limits hold. observe: \
+                nobody is told, refused or killed; the events would_notice, would_refuse and would_kill say what \
+                enforcing would do. Read at a start: when it becomes enforce, users who are over a limit then lose \
+                processes.",
         set: |config, value| word(value, &MODES).map(|mode| config.mode = mode),
     },
     Key {

@@ -23,7 +23,7 @@ const BPFFS: &str = "/sys/fs/bpf";
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 /// S1 section 3.3.
 const POLL_MS: u64 = 200;
-/// Times that a kernel half is loaded before one that is in force goes for want of it, and how long from one to the next.
+/// Attempts to load a kernel half before the one in force is taken away without a successor, and the pause between two.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 const POLLING: &str = "scanning /proc every 200 ms";
@@ -47,10 +47,9 @@ pub(crate) struct Chosen {
 
 /// A kernel half that was left in force, where another backend takes over.
 ///
-/// It goes by the limits of then, and nobody can tell it others or hears what it does: it would go on
-/// killing who has a larger limit by now. So it is sent away, also where it is only because its successor
-/// cannot be loaded that there is none: a limit that is enforced later than it should be does less harm
-/// than one that is not true any more. What it still had to tell is told. It stays only where it knows what its successor could
+/// It enforces the limits of that time. Nobody can change them or hears its events, so it would kill users whose limits
+/// have been raised since. So it is removed, even where its successor could not be loaded: a limit that is enforced late
+/// does less harm than a wrong one. Its last events are recorded. It stays only where it knows what its successor could
 /// not: who has entered which account.
 pub(crate) struct Superseded {
     pins: PathBuf,

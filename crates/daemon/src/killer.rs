@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sends SIGKILL where the kernel half asks us to, or where there is none.
 //!
-//! Somebody chose a victim a moment ago; it may be gone and its pid another's by now. So: take a hold
-//! on the process with that pid *and* that number in pidfs, or that start time, look once more whether it
-//! may be killed, and signal through the hold.
+//! A victim was chosen a moment ago; by now it may be gone and its pid another process's. So we open a pidfd of the process
+//! with that pid *and* that number in pidfs, or that start time, look once more whether it may be killed, and signal
+//! through the pidfd.
 //!
-//! Before 6.9 there are no such numbers, and a process that lets an execve last does not say when it began
-//! (`process_query.rs`). Then it is enough that a thread of ours hangs at it still when it is held, so that nobody has got
-//! its number since, and that it is the same user's, or in another user namespace, where he has another number: who lets
-//! his stat wait is no bystander.
+//! Before 6.9 pidfs has no numbers, and /proc/PID/stat of a process whose execve lasts does not answer
+//! (`process_query.rs`). Then two things are enough. A thread of ours still waits for that answer when the pidfd is open, so
+//! the pid is still the same process's. And the process is the same user's, or is in another user namespace, where the
+//! user has another uid: a process whose stat does not answer is no bystander.
 
 use std::num::NonZeroU64;
 use std::time::Duration;

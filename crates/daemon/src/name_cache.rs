@@ -154,7 +154,7 @@ impl NameCache {
         }
         match owner_of(uid) {
             Some(Lookup::Found(owner)) if owner.name != name => {
-                tracing::warn!(name, %uid, owner = owner.name, "nobody has the name any more, and the uid is another user's: the limit holds for nobody");
+                tracing::warn!(name, %uid, owner = owner.name, "the name is gone and its uid has become another user's: the limit applies to nobody");
                 Err(NameError::Unknown).into()
             }
             Some(Lookup::Found(_)) => {

@@ -6,8 +6,8 @@ pub(crate) use bursar_pod::{Pod, bytes_of, bytes_of_mut, read};
 pub(crate) use crate::skeleton::tmpfs_count::types::count_files_args;
 
 pub(crate) use crate::skeleton::ledger::types::{
-    abi_constant, account, account_flag, account_history, begin_survey_args, configure_args,
-    end_survey_args, event, event_kind, identify_args, ledger_state, measure, mm_record,
+    abi_constant, account, account_flag, account_history, begin_pss_scan_args, configure_args,
+    end_pss_scan_args, event, event_kind, identify_args, ledger_state, measure, mm_record,
     open_account_args, program, promise_args, request, run_killer_args, set_limit_args,
     set_subordinates_args, sharer, subordinate, trigger, uid_range, watch_args,
 };
@@ -66,9 +66,9 @@ unsafe impl Pod for configure_args {}
 // SAFETY: as above.
 unsafe impl Pod for count_files_args {}
 // SAFETY: as above.
-unsafe impl Pod for begin_survey_args {}
+unsafe impl Pod for begin_pss_scan_args {}
 // SAFETY: as above.
-unsafe impl Pod for end_survey_args {}
+unsafe impl Pod for end_pss_scan_args {}
 // SAFETY: as above.
 unsafe impl Pod for sharer {}
 // SAFETY: as above.

@@ -269,7 +269,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         event_kind::EVENT_REFUSED => KernelEventKind::Refused,
         event_kind::EVENT_FILES => KernelEventKind::Files,
         event_kind::EVENT_COUNT_FILES => KernelEventKind::CountFiles,
-        event_kind::EVENT_SURVEY => KernelEventKind::PssScan,
+        event_kind::EVENT_PSS_SCAN => KernelEventKind::PssScan,
         event_kind::EVENT_RUN_KILLER => KernelEventKind::RunKiller,
         event_kind::EVENT_BILL => KernelEventKind::Bill,
         event_kind::EVENT_LEVEL => KernelEventKind::Level,
@@ -277,7 +277,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KernelEvent> {
     };
     let by = match raw.trigger {
         trigger::TRIGGER_TIMER => Trigger::Timer,
-        trigger::TRIGGER_NOTIFIER | trigger::TRIGGER_SURVEY | trigger::TRIGGER_KILLER => {
+        trigger::TRIGGER_NOTIFIER | trigger::TRIGGER_PSS_SCAN | trigger::TRIGGER_KILLER => {
             Trigger::Notifier
         }
         _ => Trigger::Event,

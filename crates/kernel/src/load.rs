@@ -168,8 +168,8 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.progs.set_subordinates => "set_subordinates",
         ledger.progs.identify_program => "identify_program",
         ledger.progs.run_oom_killer => "run_oom_killer",
-        ledger.progs.begin_survey => "begin_survey",
-        ledger.progs.end_survey => "end_survey",
+        ledger.progs.begin_pss_scan => "begin_pss_scan",
+        ledger.progs.end_pss_scan => "end_pss_scan",
         start_ticks => "start_timer",
         ledger.progs.on_rss_stat => "on_rss_stat",
     }

@@ -16,7 +16,7 @@ use bursar_model::{Pages, Pid};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle, libbpf_sys};
 
 use crate::abi::{
-    self, abi_constant, account, begin_survey_args, end_survey_args, ledger_state, mm_record,
+    self, abi_constant, account, begin_pss_scan_args, end_pss_scan_args, ledger_state, mm_record,
     sharer, trigger,
 };
 use crate::mapped;
@@ -106,7 +106,7 @@ pub struct Outcome {
 
 impl PssScans {
     /// Scans that can be under way at once, of different accounts.
-    pub const PLACES: u32 = abi_constant::SURVEYS.0;
+    pub const PLACES: u32 = abi_constant::PSS_SCANS.0;
 
     pub(crate) fn open(pins: &Pins, accounts: Arc<Mapped<account>>) -> Result<Self, Error> {
         let sharers = pins.map("sharers")?;
@@ -115,8 +115,8 @@ impl PssScans {
             accounts,
             known: Mapped::new(&state)?,
             state,
-            begin: pins.program("begin_survey")?,
-            end: pins.program("end_survey")?,
+            begin: pins.program("begin_pss_scan")?,
+            end: pins.program("end_pss_scan")?,
             killer: pins.program("run_oom_killer")?,
             sharers,
             records: pins.map("mms")?,
@@ -213,7 +213,7 @@ impl PssScans {
     /// # Errors
     /// When the program cannot be run; EBUSY while another PSS scan of this account is under way.
     pub fn begin(&self, slot: Slot, place: u32) -> Result<Option<PssScan>, Error> {
-        let mut args = begin_survey_args {
+        let mut args = begin_pss_scan_args {
             slot: slot.0,
             place,
             ..Default::default()
@@ -264,7 +264,7 @@ impl PssScans {
     /// # Errors
     /// When the program cannot be run.
     pub fn end(&self, pss_scan: PssScan, lifetime: Duration) -> Result<Option<Outcome>, Error> {
-        let mut args = end_survey_args {
+        let mut args = end_pss_scan_args {
             slot: pss_scan.slot.0,
             place: pss_scan.place,
             count: pss_scan.count,
@@ -276,7 +276,7 @@ impl PssScans {
         let decided = call::run_and_react(
             self.end.as_fd(),
             self.killer.as_fd(),
-            (pss_scan.slot, trigger::TRIGGER_SURVEY),
+            (pss_scan.slot, trigger::TRIGGER_PSS_SCAN),
             what,
             abi::bytes_of_mut(&mut args),
         );

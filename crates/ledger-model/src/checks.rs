@@ -44,7 +44,7 @@ impl<R: Rules> Game<R> {
         }
     }
 
-    /// What the wait for a survey goes by: growth, and the level.
+    /// What the wait for a PSS scan goes by: growth, and the level.
     fn look_at_estimates(&mut self) {
         if self.world.truth(ADVERSARY) <= LIMIT {
             return;

@@ -3,17 +3,17 @@
 
 use crate::ledger::Rules;
 
-/// Credit without an end, a grace for files, and surveys one after the other.
+/// Credit without an end, a grace for files, and PSS scans one after the other.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Former;
 
 impl Rules for Former {
     const IS_FORMER: bool = true;
     const LANES: usize = 1;
-    fn lifetime(survey_ms: u32) -> u32 {
-        (2 * (50 + survey_ms) + 100).min(2_100)
+    fn lifetime(scan_ms: u32) -> u32 {
+        (2 * (50 + scan_ms) + 100).min(2_100)
     }
-    fn grace(survey_ms: u32) -> (u32, u32) {
-        ((100 + 2 * survey_ms).min(500), 10_000)
+    fn grace(scan_ms: u32) -> (u32, u32) {
+        ((100 + 2 * scan_ms).min(500), 10_000)
     }
 }

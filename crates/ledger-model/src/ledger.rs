@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ledger as the BPF programs have it: records, accounts, re-sums, counts of files, surveys, decisions.
+//! The ledger as the BPF programs have it: records, accounts, re-sums, counts of files, PSS scans, decisions.
 
 mod doubles;
 mod leavers;
+mod pss_scan;
 mod record;
-mod survey;
 mod variant;
 
-use self::record::{Account, Late, Record, Survey};
+use self::record::{Account, Late, PssScan, Record};
 pub use self::variant::{Leavers, Rules};
 use crate::rules::{self, Doubt, Wait};
 use crate::world::{CHUNK, LIMIT, Pid, SpaceId, World};
 
 pub(crate) const RESUM_MS: u32 = 200;
-/// correction.bpf.h SURVEY_ASKED_NS: so long what has ended is in doubt, however often the account is scanned.
+/// correction.bpf.h PSS_SCAN_ASKED_NS: so long what has ended is in doubt, however often the account is scanned.
 const ENDED_MS: u32 = 2_000;
 
 /// What the running process has to do with a decision (`enum running`).
@@ -24,7 +24,7 @@ pub(crate) enum Running {
     Writer(Pid),
 }
 
-/// The kernel half and bursard's surveys.
+/// The kernel half and bursard's PSS scans.
 #[derive(Debug, Clone)]
 pub struct Ledger<R> {
     rules: std::marker::PhantomData<R>,
@@ -33,7 +33,7 @@ pub struct Ledger<R> {
     /// Whether who leaves next loses its processor.
     pub(crate) is_stalling: bool,
     late: Vec<Late>,
-    surveys: Vec<Survey>,
+    pss_scans: Vec<PssScan>,
     waiting: Vec<usize>,
     pub(crate) next_resum_ms: u32,
     pub(crate) next_count_ms: u32,
@@ -49,7 +49,7 @@ impl<R: Rules> Ledger<R> {
             accounts: vec![Account::default(); accounts],
             is_stalling: false,
             late: Vec::new(),
-            surveys: Vec::new(),
+            pss_scans: Vec::new(),
             waiting: Vec::new(),
             next_resum_ms: now_ms + RESUM_MS,
             next_count_ms: now_ms + RESUM_MS / 2,
@@ -253,8 +253,8 @@ impl<R: Rules> Ledger<R> {
             Running::Other => None,
         };
         let mut victim = candidates.iter().max_by_key(|it| it.0).copied();
-        match self.await_survey(account, &mut doubt, now) {
-            Wait::ForSurvey => return false,
+        match self.await_scan(account, &mut doubt, now) {
+            Wait::ForScan => return false,
             Wait::ButGrowers => match own {
                 Some(own) => victim = Some(own),
                 None => return false,
@@ -339,7 +339,7 @@ impl<R: Rules> Ledger<R> {
             self.next_count_ms = now + RESUM_MS;
             self.count_files(world);
         }
-        self.survey(world);
+        self.pss_scan(world);
         if now >= self.next_resum_ms {
             self.next_resum_ms = now + RESUM_MS;
             self.resum(world, starve);

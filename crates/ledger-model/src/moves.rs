@@ -26,9 +26,9 @@ pub enum Move {
     Pass(u8, u8),
     /// A fresh process begins.
     Spawn,
-    /// Its own surveys and its helpers' take so many times 10 ms.
+    /// Its own PSS scans and its helpers' take so many times 10 ms.
     Dear(u8),
-    /// The next survey cannot look at it.
+    /// The next PSS scan cannot look at it.
     Hide(u8),
     /// Who leaves next loses its processor in the middle of that, …
     Stall,

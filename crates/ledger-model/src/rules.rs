@@ -72,8 +72,8 @@ pub struct Doubt {
 pub enum Wait {
     /// It decides.
     Not,
-    /// It waits for a survey.
-    ForSurvey,
+    /// It waits for a PSS scan.
+    ForScan,
     /// It waits, but who grows further dies.
     ButGrowers,
 }
@@ -104,7 +104,7 @@ unsafe extern "C" {
         limit_pages: i64,
         now_ms: u32,
     ) -> c_int;
-    fn wait_for_survey(doubt: *mut Doubt) -> c_int;
+    fn wait_for_scan(doubt: *mut Doubt) -> c_int;
     fn rank_of(pages: i64, limit_pages: i64, raised: c_int, is_spared: c_int) -> i64;
 }
 
@@ -149,8 +149,8 @@ impl Doubt {
     /// Whether it waits.
     pub fn wait(&mut self) -> Wait {
         // SAFETY: as above.
-        match unsafe { wait_for_survey(self) } {
-            1 => Wait::ForSurvey,
+        match unsafe { wait_for_scan(self) } {
+            1 => Wait::ForScan,
             2 => Wait::ButGrowers,
             _ => Wait::Not,
         }

@@ -72,7 +72,7 @@ impl Script {
         Self(moves)
     }
 
-    /// Processes that grow, hand their pages on by forks, and leave, some of them slowly; and surveys that cannot look
+    /// Processes that grow, hand their pages on by forks, and leave, some of them slowly; and PSS scans that cannot look
     /// at each of them.
     pub fn of_leavers(seed: u64, length: usize) -> Self {
         let mut next = words(seed);

@@ -41,7 +41,7 @@ pub(crate) struct Space {
     pub(crate) inherited: i64,
     pub(crate) copies: i64,
     pub(crate) has_forked: bool,
-    /// The next survey cannot look at it.
+    /// The next PSS scan cannot look at it.
     pub(crate) is_hidden: bool,
     pub(crate) is_gone: bool,
 }
@@ -119,7 +119,7 @@ impl World {
             .iter()
             .map(|&chunk| {
                 let users = i64::from(self.users[chunk as usize]);
-                // Rounded towards what keeps the limit, as what a survey finds is.
+                // Rounded towards what keeps the limit, as what a PSS scan finds is.
                 CHUNK - CHUNK.div_euclid(users) - i64::from(CHUNK % users > 0)
             })
             .sum()

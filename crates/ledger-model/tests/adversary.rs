@@ -103,7 +103,7 @@ fn the_former_rules_are_got_round_by_the_dying_who_give_back_a_little() {
 }
 
 #[test]
-fn under_the_former_rules_an_innocent_dies_of_others_dear_surveys() {
+fn under_the_former_rules_an_innocent_dies_of_others_dear_scans() {
     let mut moves = vec![Move::Dear(50)];
     moves.extend([Move::Wait(40); 12]);
     let script = Script(moves);

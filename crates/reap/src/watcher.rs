@@ -29,7 +29,7 @@ const MOST_REPORTS: usize = 256;
 /// Less shared memory than this is not looked for.
 const WORTH_A_SEARCH: Bytes = Bytes::from_mib(1);
 
-const BLOCKED: &str = "somebody holds its memory's lock, and whoever wants it waits for him";
+const BLOCKED: &str = "another process holds its memory's lock (mmap_lock)";
 const EXITING: &str = "it is still exiting";
 const BEHIND: &str = "the reapers are behind, and it is still exiting";
 

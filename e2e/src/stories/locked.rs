@@ -330,7 +330,7 @@ fn reaps(binaries: &Binaries) -> Result<()> {
 
 fn pss_scans(binaries: &Binaries) -> Result<()> {
     const SERVER: u32 = 60003;
-    let mut world = World::new(binaries, "locksurvey", "")?;
+    let mut world = World::new(binaries, "lockscan", "")?;
     world.daemon.start()?;
     world.daemon.limit(&HOSTILE.to_string(), "64M")?;
     world.daemon.limit(&SERVER.to_string(), "128M")?;

@@ -30,8 +30,8 @@ use crate::view::words::count;
 pub(crate) struct Check {
     /// A file of limits, or a configuration; its drop-ins (FILE.d/*.toml) are read as well
     file: Option<PathBuf>,
-    /// Also show who would be over which bound now, who would be killed, and who comes from which limit to which:
-    /// if FILE were limits.toml; without FILE, or with the one in use or a drop-in of it, at a reload
+    /// Also show whose limit would change and how, who would be over a bound, and who would be killed. With FILE: if it
+    /// were limits.toml. Without FILE, with the one in use or with a drop-in of it: at a reload
     #[arg(long)]
     live: bool,
 }

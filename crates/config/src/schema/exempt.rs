@@ -31,11 +31,11 @@ pub(super) static KEYS: [Key; 2] = [
         name: "programs",
         default: "[]",
         values: "at most 64 absolute paths of programs",
-        about: "Programs whose processes are spared: they count, and others of the account that hold a sixteenth of its \
-                limit go first, as long as the process itself holds less than a quarter of it. For shells, editors, \
-                terminals and sshd: [\"/usr/bin/bash\", \"/usr/bin/tmux\", \"/usr/bin/vim\"]. Each is root's, and so are \
-                the directories above it; no interpreter. `bursar check` says which are not. Takes effect when bursard \
-                is restarted.",
+        about: "Programs whose processes are spared. They count. As long as such a process holds less than a quarter of \
+                its account's limit, others that hold a sixteenth of it are killed first. For shells, editors, \
+                terminals and sshd: [\"/usr/bin/bash\", \"/usr/bin/tmux\", \"/usr/bin/vim\"]. Each file, and each directory \
+                above it, must be root's; interpreters are refused. `bursar check` says which are. Takes effect when \
+                bursard is restarted.",
         set: |config, value| {
             absolute_paths(value, MAX_SPARED, LONGEST_PATH)
                 .map(|paths| config.exempt.programs = paths)

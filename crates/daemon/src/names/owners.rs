@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Since when a number has been its user's. Who gets the number of somebody who has gone is not shown what happened to
-//! that one: history belongs to number, name and the time that they were first seen together. Nor is who gets the name
-//! of somebody who has gone: events have names of accounts.
+//! Since when a uid has belonged to its user. History belongs to a uid, a name and the time that the two were first seen
+//! together. So a user who gets the uid or the name of one who has gone is not shown what happened to that one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

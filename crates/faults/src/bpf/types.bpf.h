@@ -158,11 +158,11 @@ static __always_inline bool is_pagefault_disabled(struct task_struct *task)
 static __always_inline __u64 mappings_generation(__u64 mm)
 {
 	if (bpf_core_field_exists(struct mm_struct___seqcount, mm_lock_seq.sequence))
-		return FAR_READ(mm, struct mm_struct___seqcount, mm_lock_seq.sequence);
+		return PROBE_READ(mm, struct mm_struct___seqcount, mm_lock_seq.sequence);
 	if (bpf_core_field_exists(struct mm_struct___seq, mm_lock_seq))
-		return FAR_READ(mm, struct mm_struct___seq, mm_lock_seq);
-	return FAR_READ(mm, struct mm_struct___faults, total_vm) * 65536 +
-	       FAR_READ(mm, struct mm_struct___faults, map_count);
+		return PROBE_READ(mm, struct mm_struct___seq, mm_lock_seq);
+	return PROBE_READ(mm, struct mm_struct___faults, total_vm) * 65536 +
+	       PROBE_READ(mm, struct mm_struct___faults, map_count);
 }
 
 /* x86's number of an address space, which is never given twice (arch/x86/include/asm/mmu.h). Elsewhere where it is,

@@ -67,12 +67,12 @@ impl<R: Rules> Ledger<R> {
     /// correction.bpf.h faults_tell().
     fn faults_tell(&self, world: &World, space: SpaceId) -> bool {
         let it = &world.spaces[space];
-        let is_surveyed =
+        let is_scanned =
             self.records[space].duplicate.is_some() && self.is_corrected(it.account, world.now_ms);
-        it.has_forked || !is_surveyed
+        it.has_forked || !is_scanned
     }
 
-    /// copy_on_write.bpf.c count_copies(): of who is in no survey the page faults tell.
+    /// copy_on_write.bpf.c count_copies(): of who is in no PSS scan the page faults tell.
     pub(crate) fn copied(
         &mut self,
         world: &World,
@@ -85,8 +85,8 @@ impl<R: Rules> Ledger<R> {
         if !self.faults_tell(world, space) {
             self.accounts[account].grown += pages;
         }
-        let is_surveyed = self.surveys.iter().any(|it| it.account == account);
-        if it.duplicate.is_some() || it.is_born || is_surveyed {
+        let is_scanned = self.pss_scans.iter().any(|it| it.account == account);
+        if it.duplicate.is_some() || it.is_born || is_scanned {
             self.give_up(space, account, pages, now);
         }
     }
@@ -121,7 +121,7 @@ impl<R: Rules> Ledger<R> {
             _ if it.has_forked => i64::MAX,
             Some(_) => record.shared,
             None if record.is_unseen && R::UNSEEN_SHARE_ALL => i64::MAX,
-            // What a survey has found is what it has inherited from then on.
+            // What a PSS scan has found is what it has inherited from then on.
             None => record.inherited.unwrap_or(it.inherited * CHUNK),
         }
     }

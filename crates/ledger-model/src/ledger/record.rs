@@ -11,16 +11,16 @@ pub(crate) struct Record {
     pub(crate) dying: Dying,
     pub(crate) held: i64,
     pub(crate) credit: i64,
-    /// As of the survey that the correction in force is from.
+    /// As of the PSS scan that the correction in force is from.
     pub(crate) duplicate: Option<i64>,
     /// And of its pages so many are mapped elsewhere, too.
     pub(crate) shared: i64,
     pub(crate) lost: i64,
-    /// As far as it is less than what it was forked with: a survey found so.
+    /// As far as it is less than what it was forked with: a PSS scan found so.
     pub(crate) inherited: Option<i64>,
-    /// It is in no survey, but was there when the last one ended.
+    /// It is in no PSS scan, but was there when the last one ended.
     pub(crate) is_born: bool,
-    /// The last survey could not look at it: what it gives up may be in what was found of others.
+    /// The last PSS scan could not look at it: what it gives up may be in what was found of others.
     pub(crate) is_unseen: bool,
     /// Former rules: when it last had less, and what.
     pub(crate) less_ms: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// What it gave up of what the survey found shared in it.
+    /// What it gave up of what the PSS scan found shared in it.
     pub(super) fn lose(&mut self, pages: i64) -> i64 {
         let shared = match self.duplicate {
             Some(_) => self.shared,
@@ -54,7 +54,7 @@ pub(crate) struct Account {
     pub(crate) correction: i64,
     pub(crate) correction_until_ms: u32,
     pub(crate) asked_ms: u32,
-    pub(crate) no_survey_before_ms: u32,
+    pub(crate) no_scan_before_ms: u32,
     pub(crate) over_ms: u32,
     pub(crate) unmapped: i64,
     pub(crate) asked_pages: i64,
@@ -66,8 +66,8 @@ pub(crate) struct Account {
     pub(crate) forked: i64,
     /// Taken off the correction in force because processes left.
     pub(crate) ended: i64,
-    pub(crate) survey_ms: u32,
-    /// What its next survey takes, for reasons of its user's.
+    pub(crate) scan_ms: u32,
+    /// What its next PSS scan takes, for reasons of its user's.
     pub(crate) dear_ms: u32,
     pub(crate) kills: u32,
 }
@@ -81,9 +81,9 @@ pub(super) struct Late {
     pub(super) resets: u32,
 }
 
-/// A survey under way: of whom, of which address spaces, until when.
+/// A PSS scan under way: of whom, of which address spaces, until when.
 #[derive(Debug, Clone)]
-pub(super) struct Survey {
+pub(super) struct PssScan {
     pub(super) account: usize,
     pub(super) spaces: Vec<SpaceId>,
     pub(super) until_ms: u32,

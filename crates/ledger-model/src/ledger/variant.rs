@@ -25,18 +25,18 @@ pub trait Rules: Copy {
     /// Whether an address space without an owner is credited for ever, giving back a little renews the credit, and
     /// there is neither patience nor a cap (the rules before ABI version 7).
     const IS_FORMER: bool;
-    /// Surveys that can be under way at once.
+    /// PSS scans that can be under way at once.
     const LANES: usize;
     /// What leavers take off their account's growth.
     const LEAVERS: Leavers = Leavers::KeepAll;
     /// Whether all of who could not be looked at may be shared when it leaves.
     const UNSEEN_SHARE_ALL: bool = false;
-    /// Whether a survey takes off all that the dying may share: as when it leaves.
+    /// Whether a PSS scan takes off all that the dying may share: as when it leaves.
     const DYING_SHARE_ALL: bool = false;
-    /// A correction ends so long after a survey that took so long, ms.
-    fn lifetime(survey_ms: u32) -> u32;
-    /// What waits for a survey decides without one after so long; and for how long then.
-    fn grace(survey_ms: u32) -> (u32, u32);
+    /// A correction ends so long after a PSS scan that took so long, ms.
+    fn lifetime(scan_ms: u32) -> u32;
+    /// What waits for a PSS scan decides without one after so long; and for how long then.
+    fn grace(scan_ms: u32) -> (u32, u32);
 }
 
 impl Rules for Current {

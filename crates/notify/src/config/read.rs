@@ -29,8 +29,8 @@ pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
     parse(&source)
 }
 
-/// The directory of what waits, for who only looks at that: whatever else is wrong in the file at `path`, or cannot be
-/// read by who looks (credentials of systemd's), is nothing to that. `None`: there is no file.
+/// The queue's directory, for a caller that needs nothing else of the file at `path`: other errors in it, and systemd
+/// credentials that the caller may not read, do not matter. `None`: there is no file.
 pub(crate) fn state_of(path: &Path) -> Result<Option<PathBuf>, ConfigError> {
     let Some(source) = Source::read(path)? else {
         return Ok(None);

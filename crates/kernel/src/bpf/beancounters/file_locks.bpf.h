@@ -34,9 +34,9 @@ static __noinline int give_back_locks(__u64 file)
 
 static __always_inline __u64 lock_context_of(__u64 file)
 {
-	__u64 inode = (__u64)FAR_READ(file, struct file, f_inode);
+	__u64 inode = (__u64)PROBE_READ(file, struct file, f_inode);
 
-	return inode ? (__u64)FAR_READ(inode, struct inode, i_flctx) : 0;
+	return inode ? (__u64)PROBE_READ(inode, struct inode, i_flctx) : 0;
 }
 
 /* No event tells of a lock's end: closing a descriptor is one, and so is a lock over others. So what a request added

@@ -107,9 +107,9 @@ static __always_inline __s64 offset_from(__u64 file, __s16 whence)
 	__u64 inode;
 
 	if (whence == SEEK_CUR)
-		return FAR_READ(file, struct file, f_pos);
-	inode = whence == SEEK_END ? (__u64)FAR_READ(file, struct file, f_inode) : 0;
-	return inode ? FAR_READ(inode, struct inode, i_size) : 0;
+		return PROBE_READ(file, struct file, f_pos);
+	inode = whence == SEEK_END ? (__u64)PROBE_READ(file, struct file, f_inode) : 0;
+	return inode ? PROBE_READ(inode, struct inode, i_size) : 0;
 }
 
 /* fs/locks.c flock64_to_posix_lock(); false also where the whole file is meant, which splits nothing. */

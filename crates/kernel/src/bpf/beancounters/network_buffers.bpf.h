@@ -64,12 +64,12 @@ static __always_inline struct socket_buffers *buffers_of(__u64 sk)
 /* packets_under_way(), of a number. */
 static __always_inline __s64 sending_now(__u64 sk)
 {
-	return (__s64)FAR_READ(sk, struct sock, sk_wmem_alloc.refs.counter) - 1;
+	return (__s64)PROBE_READ(sk, struct sock, sk_wmem_alloc.refs.counter) - 1;
 }
 
 static __always_inline __s64 receiving_now(__u64 sk)
 {
-	return FAR_READ(sk, struct sock, sk_backlog.rmem_alloc.counter);
+	return PROBE_READ(sk, struct sock, sk_backlog.rmem_alloc.counter);
 }
 
 static __always_inline __u64 power_of_two(__u64 bytes)
@@ -95,7 +95,7 @@ static __always_inline __s64 bytes_of_message(__u64 size)
 static __always_inline __s64 sending_then(__u64 sk, __u32 size)
 {
 	__s64 now = sending_now(sk), then = now + bytes_of_message(size);
-	__s64 most = (__s64)FAR_READ(sk, struct sock, sk_sndbuf) + LAST_MESSAGE;
+	__s64 most = (__s64)PROBE_READ(sk, struct sock, sk_sndbuf) + LAST_MESSAGE;
 
 	if (then <= most)
 		return then;
@@ -266,7 +266,7 @@ static __noinline int may_send(__u64 sk, __u32 size, __u32 slot)
 		return 1;
 	/* What comes back to its error queue (SO_TIMESTAMPING) passes no filter: sock_queue_err_skb(). So who does not read that
 	 * sends no more; what others send him keeps nobody from it. */
-	if (FAR_READ(sk, struct sock, sk_error_queue.qlen) && !may_hold(buffers, BILL_DGRAMRCVBUF, receiving_now(sk), true))
+	if (PROBE_READ(sk, struct sock, sk_error_queue.qlen) && !may_hold(buffers, BILL_DGRAMRCVBUF, receiving_now(sk), true))
 		return 0;
 	return may_hold(buffers, BILL_OTHERSOCKBUF, sending_then(sk, size), true);
 }

@@ -54,10 +54,10 @@ int see_tasks(struct bpf_iter__task *ctx)
 	mm = task->mm;
 	if (mm) {
 		seen.mm = number_of(mm);
-		seen.file_pages = far_member(seen.mm, NULL, MEMBER_FILE);
-		seen.anon_pages = far_member(seen.mm, NULL, MEMBER_ANON);
-		seen.swap_pages = far_member(seen.mm, NULL, MEMBER_SWAP);
-		seen.shmem_pages = far_member(seen.mm, NULL, MEMBER_SHMEM);
+		seen.file_pages = probe_member(seen.mm, NULL, MEMBER_FILE);
+		seen.anon_pages = probe_member(seen.mm, NULL, MEMBER_ANON);
+		seen.swap_pages = probe_member(seen.mm, NULL, MEMBER_SWAP);
+		seen.shmem_pages = probe_member(seen.mm, NULL, MEMBER_SHMEM);
 		seen.data_pages = mm->data_vm;
 		seen.stack_pages = mm->stack_vm;
 		seen.locked_pages = mm->locked_vm;

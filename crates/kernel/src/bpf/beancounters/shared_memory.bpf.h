@@ -87,8 +87,8 @@ static __always_inline long add_locked(__u32 index, struct locked_sum *sum)
 	mm = record->mm;
 	if (mm == sum->own)
 		sum->met = 1;
-	if (mm && far_ctx_id(mm) == record->ctx_id)
-		sum->pages += FAR_READ(mm, struct mm_struct, locked_vm);
+	if (mm && probe_ctx_id(mm) == record->ctx_id)
+		sum->pages += PROBE_READ(mm, struct mm_struct, locked_vm);
 	return 0;
 }
 LOOP_BODY(add_locked, struct locked_sum *, records_made())
@@ -103,7 +103,7 @@ static __noinline __s64 count_locked(__u32 slot, __u64 own)
 		return 0;
 	LOOP(add_locked, &sum);
 	if (own && !sum.met)
-		sum.pages += FAR_READ(own, struct mm_struct, locked_vm);
+		sum.pages += PROBE_READ(own, struct mm_struct, locked_vm);
 	return sum.pages;
 }
 

@@ -112,7 +112,7 @@ static __always_inline __s64 sending_wanted(struct bpf_sock_ops *ctx)
  * tcp_rcv_space_adjust(). */
 static __always_inline __s64 receiving_wanted(__u64 sk)
 {
-	__s64 wanted = 4 * (__s64)FAR_READ(sk, struct tcp_sock, rcvq_space.space) + 32 * ONE_PACKET;
+	__s64 wanted = 4 * (__s64)PROBE_READ(sk, struct tcp_sock, rcvq_space.space) + 32 * ONE_PACKET;
 
 	return wanted > FIRST_RECEIVING ? wanted : FIRST_RECEIVING;
 }
@@ -127,7 +127,7 @@ static __always_inline bool is_held(__u32 slot, __u32 which)
 /* One that its program wants smaller stays so. */
 static __noinline int limit_segments(struct bpf_sock_ops *ctx, __u64 sk, __u32 slot)
 {
-	__u32 asked = FAR_READ(sk, struct tcp_sock, rx_opt.user_mss);
+	__u32 asked = PROBE_READ(sk, struct tcp_sock, rx_opt.user_mss);
 	int bytes = ONE_PACKET;
 
 	if (asked && asked <= ONE_PACKET)
@@ -280,7 +280,7 @@ static __noinline int may_take_packet(__u64 sk, __s64 bytes, __u32 length)
 		return 1;
 	then = queued_now(sk, TCP_RECEIVING) + bytes;
 	if (then <= size_now(sk, TCP_RECEIVING) ||
-	    length <= (__u32)FAR_READ(sk, struct tcp_sock, advmss) + HEADER_BYTES)
+	    length <= (__u32)PROBE_READ(sk, struct tcp_sock, advmss) + HEADER_BYTES)
 		return 1;
 	return book_within(row, slot, &buffers->booked[TCP_RECEIVING], then, row->barrier);
 }

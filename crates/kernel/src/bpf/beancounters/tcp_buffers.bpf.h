@@ -73,13 +73,13 @@ static __always_inline struct tcp_buffers *tcp_buffers_of(__u64 sk)
 
 static __always_inline __s64 size_now(__u64 sk, enum tcp_direction direction)
 {
-	return direction == TCP_SENDING ? FAR_READ(sk, struct sock, sk_sndbuf) : FAR_READ(sk, struct sock, sk_rcvbuf);
+	return direction == TCP_SENDING ? PROBE_READ(sk, struct sock, sk_sndbuf) : PROBE_READ(sk, struct sock, sk_rcvbuf);
 }
 
 static __always_inline __s64 queued_now(__u64 sk, enum tcp_direction direction)
 {
-	return direction == TCP_SENDING ? FAR_READ(sk, struct sock, sk_wmem_queued) :
-					  FAR_READ(sk, struct sock, sk_backlog.rmem_alloc.counter);
+	return direction == TCP_SENDING ? PROBE_READ(sk, struct sock, sk_wmem_queued) :
+					  PROBE_READ(sk, struct sock, sk_backlog.rmem_alloc.counter);
 }
 
 static __always_inline bool is_sized(const struct tcp_buffers *buffers, enum tcp_direction direction)
@@ -194,8 +194,8 @@ static __always_inline __s64 share_of(__u32 slot, const struct row *row, __s64 b
  * of an hour its peer gives up. A packet takes up to twice its bytes. */
 static __always_inline __s64 keep_promise(__u64 sk, __s64 then, __s64 now)
 {
-	__u32 end = FAR_READ(sk, struct tcp_sock, rcv_wup) + FAR_READ(sk, struct tcp_sock, rcv_wnd);
-	__s32 window = end - FAR_READ(sk, struct tcp_sock, rcv_nxt);
+	__u32 end = PROBE_READ(sk, struct tcp_sock, rcv_wup) + PROBE_READ(sk, struct tcp_sock, rcv_wnd);
+	__s32 window = end - PROBE_READ(sk, struct tcp_sock, rcv_nxt);
 	__s64 promised = queued_now(sk, TCP_RECEIVING) + (window > 0 ? 2 * (__s64)window : 0);
 
 	if (then >= promised)

@@ -25,10 +25,10 @@ struct {
 /* Also of an inode that is no more: its memory stays an inode's or says something else. */
 static __always_inline bool is_terminal_open(__u64 inode)
 {
-	__u64 super = (__u64)FAR_READ(inode, struct inode, i_sb);
+	__u64 super = (__u64)PROBE_READ(inode, struct inode, i_sb);
 
-	return super && FAR_READ(super, struct super_block, s_magic) == DEVPTS_SUPER_MAGIC &&
-	       FAR_READ(inode, struct inode, i_nlink);
+	return super && PROBE_READ(super, struct super_block, s_magic) == DEVPTS_SUPER_MAGIC &&
+	       PROBE_READ(inode, struct inode, i_nlink);
 }
 
 /* The inode of the pair that an open master is half of (drivers/tty/pty.c ptmx_open()), or 0. */
@@ -36,10 +36,10 @@ static __always_inline __u64 terminal_of_master(struct file *master)
 {
 	__u64 private = (__u64)master->private_data, tty, link, entry;
 
-	tty = private ? (__u64)FAR_READ(private, struct tty_file_private, tty) : 0;
-	link = tty ? (__u64)FAR_READ(tty, struct tty_struct, link) : 0;
-	entry = link ? (__u64)FAR_READ(link, struct tty_struct, driver_data) : 0;
-	return entry ? (__u64)FAR_READ(entry, struct dentry, d_inode) : 0;
+	tty = private ? (__u64)PROBE_READ(private, struct tty_file_private, tty) : 0;
+	link = tty ? (__u64)PROBE_READ(tty, struct tty_struct, link) : 0;
+	entry = link ? (__u64)PROBE_READ(link, struct tty_struct, driver_data) : 0;
+	return entry ? (__u64)PROBE_READ(entry, struct dentry, d_inode) : 0;
 }
 
 static __noinline int give_back_terminal(__u64 inode)

@@ -78,11 +78,11 @@ static __always_inline long recount_record(__u32 index, __u32 *slot)
 	account = account_at(*slot);
 	if (!account)
 		return 1;
-	if (far_ctx_id(mm) != record->ctx_id)	/* its end was missed: the re-sum closes it */
+	if (probe_ctx_id(mm) != record->ctx_id)	/* its end was missed: the re-sum closes it */
 		return 0;
-	sync_far(record, mm);
-	sync_commitment_far(record, account, mm);
-	book_far(record, *slot, mm);
+	sync_at(record, mm);
+	sync_commitment_at(record, account, mm);
+	book_at(record, *slot, mm);
 	return 0;
 }
 LOOP_BODY(recount_record, __u32 *, records_made())

@@ -78,7 +78,7 @@ __noinline int find_grower(struct grower *grower)
 	grower->record = index;
 	record = missed ? record_of(grower) : NULL;
 	if (record) {
-		sync_far(record, number_of(mm));
+		sync_at(record, number_of(mm));
 		book(record, account, slot);
 	}
 	return true;
@@ -126,7 +126,7 @@ __noinline int commit(struct grower *grower, __s64 pages, __s64 credit, const st
 	if (*(volatile __s64 *)&account->forking_pages)	/* ours, if nobody told of our beginning */
 		end_birth((__u64)me);
 	/* What was unmapped since, and a first try of this very call (mremap asks twice), ends here. */
-	sync_commitment(record, account, far_commitment(record, (__u64)me->mm));
+	sync_commitment(record, account, probe_commitment(record, (__u64)me->mm));
 	if (!try_charge(account, pages, pages, credit, tops)) {
 		if (!recount(state, account, grower->slot) ||
 		    !try_charge(account, pages, pages, credit, tops))
@@ -155,7 +155,7 @@ __noinline int has_room(struct grower *grower, __s64 pages, __s64 credit, __s64 
 		return 1;
 	record = record_of(grower);
 	if (record) {
-		sync_far(record, number_of(bpf_get_current_task_btf()->mm));
+		sync_at(record, number_of(bpf_get_current_task_btf()->mm));
 		book(record, account, grower->slot);
 	}
 	recount(state, account, grower->slot);
@@ -319,7 +319,7 @@ static __always_inline int refuse_writable(struct vm_area_struct *vma, unsigned 
 /* What a child holds at once: its tables. Its parent's private memory it shares until one of them writes. */
 static __always_inline __s64 pages_of_tables(__u64 mm)
 {
-	return FAR_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
+	return PROBE_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
 }
 
 static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
@@ -401,7 +401,7 @@ static __always_inline int charge_child(struct task_struct *child)
 		if (record && account && record->account == birth->slot)
 			__sync_fetch_and_add(&record->committed_pages, take_charge(birth, account));
 		if (record && account && counts_commitment(account))
-			sync_commitment(record, account, far_commitment(record, (__u64)mm));
+			sync_commitment(record, account, probe_commitment(record, (__u64)mm));
 	}
 	return end_birth(task);
 }

@@ -25,8 +25,8 @@ enum abi_constant {
 	EXEMPT_CGROUPS = 4096,	/* directories of control groups that are named */
 	EXEMPT_RANGES = 8,	/* uid ranges that `default` does not cover; as many measured otherwise */
 	RESUM_INTERVAL_MS = 200, /* S1 3.3 */
-	SHARERS = 4096,		/* processes of one account that a survey looks at */
-	SURVEYS = 8,		/* that can be under way at once, of different accounts */
+	SHARERS = 4096,		/* processes of one account that a PSS scan looks at */
+	PSS_SCANS = 8,		/* that can be under way at once, of different accounts */
 	SUBUIDS_MET = 256,	/* subordinate uids remembered, of processes outside of user namespaces */
 	CALL_CHANGED_LEVEL = 1,	/* what a call returns, see struct run_killer_args */
 	SUBORDINATES = 8192,	/* ranges of subordinate uids; a power of two, see owner_of_subuid() */
@@ -52,7 +52,7 @@ enum trigger {
 	TRIGGER_EVENT = 0,	/* the RSS event itself */
 	TRIGGER_TIMER = 1,	/* the 200 ms timer */
 	TRIGGER_NOTIFIER = 2,	/* the user half */
-	TRIGGER_SURVEY = 3,	/* the user half, by its answer; on a thread of its own */
+	TRIGGER_PSS_SCAN = 3,	/* the user half, by its answer; on a thread of its own */
 	TRIGGER_KILLER = 4,	/* the user half, that was told by EVENT_RUN_KILLER; on another one */
 };
 
@@ -67,7 +67,7 @@ enum event_kind {
 	EVENT_REFUSED = 8,	/* the gate answered ENOMEM or EAGAIN; once a second and account */
 	EVENT_FILES = 9,	/* over the limit by files that no kill would free */
 	EVENT_COUNT_FILES = 10,	/* more files than a timer may count: user half, run count_files */
-	EVENT_SURVEY = 11,	/* how much do this account's processes share? user half, look */
+	EVENT_PSS_SCAN = 11,	/* how much do this account's processes share? user half, look */
 	EVENT_BILL = 12,	/* a beancounter refused (beancounters.h): request is its row, the amounts are
 				 * in its own unit; once a second, row and account */
 	EVENT_SHORTAGE = 13,	/* the machine may be short of memory; at each tick until the last defence is up */
@@ -248,21 +248,21 @@ struct account {
 	__s64 correction_shmem_pages; /* of it at most so much is shared memory */
 	__u64 correction_until_ns; /* not after this */
 	__u64 corrected_ns;	/* when it was established; 0: never */
-	__u64 asked_ns;		/* a survey was asked for and has not been answered; 0: none */
+	__u64 asked_ns;		/* a PSS scan was asked for and has not been answered; 0: none */
 	__s64 asked_pages;	/* what was not in doubt when it was first over its limit; 0: it is not */
 	__s64 doubt_pages;	/* what was: the gate refuses nobody for it, … */
 	__s64 doubted_pages;	/* … of so much that was held then, or less since */
 	__u64 over_ns;		/* since when it has been over its limit for what is in doubt, scanned or not; 0: it is not */
 	__s64 unmapped_in_doubt_pages; /* so much has been unmapped since: it may have been the other user's of a page */
 	__s64 forked_pages;	/* counted twice since forks within it, less what was unmapped since; without what is copied */
-	__s64 born_forked_pages; /* the same by forks since the survey under way has begun */
-	__u64 survey_ns;	/* how long the last one took */
-	__s64 born_lost_pages;	/* given up, since the survey began, by processes younger than it, and by those that have ended */
+	__s64 born_forked_pages; /* the same by forks since the PSS scan under way has begun */
+	__u64 scan_ns;	/* how long the last one took */
+	__s64 born_lost_pages;	/* given up, since the PSS scan began, by processes younger than it, and by those that have ended */
 	__s64 ended_pages;	/* taken off the correction in force because processes have left since it was begun to be sought */
-	__u64 lazyfree_pages;	/* the machine's, as of the beginning of the last survey that has ended */
+	__u64 lazyfree_pages;	/* the machine's, as of the beginning of the last PSS scan that has ended */
 	__u64 lazyfree_begun_pages; /* and of the one under way */
-	__s64 worn_pages;	/* copied since the survey, nobody knows whose: in doubt */
-	__u64 surveying_ns;	/* when the survey under way began; 0: none */
+	__s64 worn_pages;	/* copied since the PSS scan, nobody knows whose: in doubt */
+	__u64 scanning_ns;	/* when the PSS scan under way began; 0: none */
 	__s64 marked_over_pages; /* by so much it was over its limit when a victim was last marked */
 	__s64 wait_at_most_pages; /* a question waits for its answer below this level; 0: none waits */
 
@@ -280,11 +280,11 @@ struct account {
 
 enum record_flag {
 	RECORD_GREW = 1,	/* has had an event of its own: what it inherited is known */
-	RECORD_SURVEYED = 2,	/* looked at by the survey that the correction is from */
-	RECORD_BORN = 4,	/* began while a survey was under way */
+	RECORD_SCANNED = 2,	/* looked at by the PSS scan that the correction is from */
+	RECORD_BORN = 4,	/* began while a PSS scan was under way */
 	RECORD_NEW = 8,		/* nothing of it was booked yet */
-	RECORD_FORKED = 16,	/* others were forked from it since the survey that the correction is from */
-	RECORD_FORKS = 32,	/* and since the survey under way has begun */
+	RECORD_FORKED = 16,	/* others were forked from it since the PSS scan that the correction is from */
+	RECORD_FORKS = 32,	/* and since the PSS scan under way has begun */
 	RECORD_DEATH_TOLD = 64,	/* by EVENT_DYING: once in its life */
 	RECORD_FORGONE = 128,	/* would have been killed: once in its life, while the bounds stay */
 };
@@ -323,13 +323,13 @@ struct mm_record {
 	__s64 reserved_pages;	/* its part of account.reserved_pages: gone when it is */
 
 	/* correction.bpf.h */
-	__s64 shared_pages;	/* may be mapped elsewhere too, as of the survey */
+	__s64 shared_pages;	/* may be mapped elsewhere too, as of the PSS scan */
 	__s64 lost_pages;	/* of these, at most so many since are not any more */
-	__s64 given_up_pages;	/* unmapped or copied since a survey listed it, counted while it matters */
+	__s64 given_up_pages;	/* unmapped or copied since a PSS scan listed it, counted while it matters */
 	/* correction.bpf.h small(): */
 	__u32 inherited_pages;	/* anonymous, from whom it was forked; so far, before RECORD_GREW */
-	__u32 duplicate_pages;	/* its RSS less its PSS, as of the survey */
-	__u32 known_shmem_pages; /* its shared memory as of the survey */
+	__u32 duplicate_pages;	/* its RSS less its PSS, as of the PSS scan */
+	__u32 known_shmem_pages; /* its shared memory as of the PSS scan */
 	__u32 flags;		/* enum record_flag */
 	__u32 fault_base;	/* its page faults when pages of it began to be shared */
 	__u32 grown_events;	/* own events since then that made it grow, as far as each was looked at: a fault each */
@@ -338,7 +338,7 @@ struct mm_record {
 	struct program program;	/* what it has executed, or was forked from */
 } __attribute__((aligned(64)));
 
-/* One process in a survey: written by begin_survey, completed by the user half, read by end_survey. */
+/* One process in a PSS scan: written by begin_pss_scan, completed by the user half, read by end_pss_scan. */
 struct sharer {
 	__u64 mm;
 	__u64 ctx_id;		/* addresses come again, these do not */
@@ -424,7 +424,7 @@ struct ledger_state {
 	__u64 node_counters;
 	__u64 deaths_from_pages; /* deaths of so much are told of; 0: nobody wants to know */
 	__u64 bursard_start_ns; /* when bursard began, CLOCK_BOOTTIME */
-	__u64 answering_mm;	/* of who is there to be asked for surveys; 0: nobody */
+	__u64 answering_mm;	/* of who is there to be asked for PSS scans; 0: nobody */
 	__u64 last_retry_ns;
 	__u64 killer_asked_ns;	/* when run_oom_killer was asked for; 0: it has begun since */
 	__u64 watching;		/* copies of shared pages are counted; by the user half */
@@ -545,7 +545,7 @@ struct open_account_args {
 };
 
 struct run_killer_args {
-	__u32 trigger;		/* enum trigger: TRIGGER_NOTIFIER, TRIGGER_SURVEY or TRIGGER_KILLER, each of one thread */
+	__u32 trigger;		/* enum trigger: TRIGGER_NOTIFIER, TRIGGER_PSS_SCAN or TRIGGER_KILLER, each of one thread */
 	__u32 decisions;	/* out */
 	__u32 slot;		/* an account to look at in any case; 0: only at those that are over */
 	__u32 is_change;	/* a call has changed what this account's level asks for: nobody else is looked at */
@@ -580,20 +580,20 @@ struct identify_args {
 	struct program program;	/* out */
 };
 
-struct begin_survey_args {
+struct begin_pss_scan_args {
 	__u32 slot;
-	__u32 place;		/* which of SURVEYS */
+	__u32 place;		/* which of PSS_SCANS */
 	__u32 count;		/* out: entries of its part of the sharers map */
 	__u32 pad;
-	__u64 began_ns;		/* out: names this survey */
+	__u64 began_ns;		/* out: names this PSS scan */
 };
 
-struct end_survey_args {
+struct end_pss_scan_args {
 	__u32 slot;
-	__u32 place;		/* as begin_survey had it */
+	__u32 place;		/* as begin_pss_scan had it */
 	__u32 count;
 	__u32 unused;
-	__u64 began_ns;		/* as begin_survey said */
+	__u64 began_ns;		/* as begin_pss_scan said */
 	__u64 lifetime_ns;	/* the correction is in force so long at most */
 	__s64 correction_pages;	/* out */
 	__s64 held_pages;	/* out: without it */

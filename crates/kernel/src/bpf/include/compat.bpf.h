@@ -4,7 +4,7 @@
  * numbers are asked for at run time: fields, types and kfuncs are.
  *
  * Two families of accessors: mm_*() take a BTF pointer the verifier knows (the event's argument) and
- * compile to plain loads; far_*() and FAR_READ() take an address remembered earlier, which may be
+ * compile to plain loads; far_*() and PROBE_READ() take an address remembered earlier, which may be
  * stale: what they read is checked (mm_ctx_id) or harmless.
  */
 #ifndef BURSAR_COMPAT_BPF_H
@@ -100,7 +100,7 @@ static __always_inline bool rss_is_atomic(void)
 	return bpf_core_field_exists(struct mm_rss_stat___atomic, count);
 }
 
-static __always_inline __u64 far_counter(__u64 mm, __u32 member)
+static __always_inline __u64 probe_counter(__u64 mm, __u32 member)
 {
 	if (rss_is_atomic())
 		return mm + bpf_core_field_offset(struct mm_struct___atomic, rss_stat.count) +
@@ -116,7 +116,7 @@ static __always_inline __s64 mm_coarse(struct mm_struct *mm, __u32 member)
 	__s64 count = 0;
 
 	if (rss_is_atomic()) {
-		bpf_probe_read_kernel(&count, sizeof(count), (void *)far_counter((__u64)mm, member));
+		bpf_probe_read_kernel(&count, sizeof(count), (void *)probe_counter((__u64)mm, member));
 		return count;
 	}
 	/* offsets into a BTF pointer must be constants */
@@ -133,11 +133,11 @@ static __always_inline __s64 mm_coarse(struct mm_struct *mm, __u32 member)
 }
 
 /* Pages of hugetlbfs that are mapped; CONFIG_HUGETLB_PAGE. */
-static __always_inline __s64 far_hugetlb(__u64 mm)
+static __always_inline __s64 probe_hugetlb(__u64 mm)
 {
 	if (!bpf_core_field_exists(((struct mm_struct *)0)->hugetlb_usage))
 		return 0;
-	return FAR_READ(mm, struct mm_struct, hugetlb_usage.counter);
+	return PROBE_READ(mm, struct mm_struct, hugetlb_usage.counter);
 }
 
 /* What the running thread has not yet added to its mm (kernels with atomic counters only). */
@@ -166,7 +166,7 @@ struct dentry___flat {
 	struct hlist_node d_alias;
 } __attribute__((preserve_access_index));
 
-static __always_inline __u64 far_alias_offset(void)
+static __always_inline __u64 probe_alias_offset(void)
 {
 	if (bpf_core_field_exists(((struct dentry___flat *)0)->d_alias))
 		return bpf_core_field_offset(struct dentry___flat, d_alias);
@@ -184,10 +184,10 @@ static __always_inline __u64 mm_ctx_id(struct mm_struct *mm)
 	return 0;
 }
 
-static __always_inline __u64 far_ctx_id(__u64 mm)
+static __always_inline __u64 probe_ctx_id(__u64 mm)
 {
 	if (bpf_core_field_exists(((struct mm_struct *)0)->context.ctx_id))
-		return FAR_READ(mm, struct mm_struct, context.ctx_id);
+		return PROBE_READ(mm, struct mm_struct, context.ctx_id);
 	return 0;
 }
 
@@ -214,20 +214,20 @@ enum {
 	WRITER_BIAS = 1 << 30,		/* include/linux/rwbase_rt.h */
 };
 
-static __always_inline bool far_has_writer(__u64 lock)
+static __always_inline bool probe_has_writer(__u64 lock)
 {
 	if (bpf_core_field_exists(((struct rw_semaphore___rt *)0)->rwbase))
-		return FAR_READ(lock, struct rw_semaphore___rt, rwbase.readers.counter) == WRITER_BIAS;
-	return FAR_READ(lock, struct rw_semaphore, count.counter) & RWSEM_WRITER_LOCKED;
+		return PROBE_READ(lock, struct rw_semaphore___rt, rwbase.readers.counter) == WRITER_BIAS;
+	return PROBE_READ(lock, struct rw_semaphore, count.counter) & RWSEM_WRITER_LOCKED;
 }
 
 /* The task that has it for writing, as far as anybody knows. */
-static __always_inline __u64 far_writer(__u64 lock)
+static __always_inline __u64 probe_writer(__u64 lock)
 {
 	if (bpf_core_field_exists(((struct rw_semaphore___rt *)0)->rwbase))
-		return number_of(FAR_READ(lock, struct rw_semaphore___rt, rwbase.rtmutex.owner)) &
+		return number_of(PROBE_READ(lock, struct rw_semaphore___rt, rwbase.rtmutex.owner)) &
 		       ~(__u64)RT_MUTEX_OWNER_FLAGS;
-	return FAR_READ(lock, struct rw_semaphore, owner.counter) & ~(__u64)RWSEM_OWNER_FLAGS;
+	return PROBE_READ(lock, struct rw_semaphore, owner.counter) & ~(__u64)RWSEM_OWNER_FLAGS;
 }
 
 /* --- mounts ---------------------------------------------------------------------------------- */
@@ -240,14 +240,14 @@ struct mnt_namespace___list {
 /* In the namespace that a task is in; 0: it has ended. */
 static __always_inline __u32 mounts_around(__u64 task)
 {
-	__u64 proxy = (__u64)FAR_READ(task, struct task_struct, nsproxy);
-	__u64 ns = proxy ? (__u64)FAR_READ(proxy, struct nsproxy, mnt_ns) : 0;
+	__u64 proxy = (__u64)PROBE_READ(task, struct task_struct, nsproxy);
+	__u64 ns = proxy ? (__u64)PROBE_READ(proxy, struct nsproxy, mnt_ns) : 0;
 
 	if (!ns)
 		return 0;
 	if (bpf_core_field_exists(((struct mnt_namespace *)0)->nr_mounts))
-		return FAR_READ(ns, struct mnt_namespace, nr_mounts);
-	return FAR_READ(ns, struct mnt_namespace___list, mounts);
+		return PROBE_READ(ns, struct mnt_namespace, nr_mounts);
+	return PROBE_READ(ns, struct mnt_namespace___list, mounts);
 }
 
 /* --- the system call under way ------------------------------------------------------------- */
@@ -400,7 +400,7 @@ static __always_inline __u64 pidfs_number(__u64 task)
 {
 	if (!bpf_core_field_exists(((struct pid___numbered *)0)->ino))
 		return 0;
-	return FAR_READ(FAR_READ(task, struct task_struct___numbered, thread_pid), struct pid___numbered,
+	return PROBE_READ(PROBE_READ(task, struct task_struct___numbered, thread_pid), struct pid___numbered,
 			ino);
 }
 
@@ -424,13 +424,13 @@ enum { PID_NS_LEVELS = 32 };	/* include/linux/pid_namespace.h MAX_PID_NS_LEVEL *
 /* The number that a task has for those in its own PID namespace; 0 where that is the first one. */
 static __always_inline __u32 namespace_pid(__u64 task)
 {
-	__u64 pid = (__u64)FAR_READ(task, struct task_struct___leveled, thread_pid);
-	__u32 level = pid ? FAR_READ(pid, struct pid___leveled, level) : 0;
+	__u64 pid = (__u64)PROBE_READ(task, struct task_struct___leveled, thread_pid);
+	__u32 level = pid ? PROBE_READ(pid, struct pid___leveled, level) : 0;
 
 	if (!level || level > PID_NS_LEVELS)
 		return 0;
 	pid += bpf_core_field_offset(struct pid___leveled, numbers) + level * bpf_core_type_size(struct upid);
-	return FAR_READ(pid, struct upid, nr);
+	return PROBE_READ(pid, struct upid, nr);
 }
 
 #endif /* BURSAR_COMPAT_BPF_H */

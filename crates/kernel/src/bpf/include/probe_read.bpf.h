@@ -11,17 +11,17 @@ void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
 
 /* One field at an address: a plain load that a fault turns into 0 where the kernel has
  * bpf_rdonly_cast(), else the helper, which costs about ten nanoseconds more. */
-#define FAR_READ(address, type, field)                                                             \
+#define PROBE_READ(address, type, field)                                                             \
 	({                                                                                         \
-		__u64 far_at = (__u64)(address);                                                   \
-		typeof(((type *)0)->field) far_value;                                              \
+		__u64 probe_at = (__u64)(address);                                                   \
+		typeof(((type *)0)->field) probe_value;                                              \
 		if (bpf_ksym_exists(bpf_rdonly_cast))                                              \
-			far_value = ((type *)bpf_rdonly_cast((void *)far_at,                       \
+			probe_value = ((type *)bpf_rdonly_cast((void *)probe_at,                       \
 							     bpf_core_type_id_kernel(type)))       \
 					    ->field;                                               \
 		else                                                                               \
-			bpf_core_read(&far_value, sizeof(far_value), &((type *)far_at)->field);    \
-		far_value;                                                                         \
+			bpf_core_read(&probe_value, sizeof(probe_value), &((type *)probe_at)->field);    \
+		probe_value;                                                                         \
 	})
 
 /* An address as a number, which global functions take: verifiers keep the type of a pointer through every cast. */

@@ -41,11 +41,11 @@ enum rule {
 	CREDIT_FROM_MS = 1 << 30,
 	/* Shared pages matter from a thirty-second of the limit on. */
 	DOUBT_SHIFT = 5,
-	/* While a survey is waited for an account is a quarter above its limit at most; an eighth, less what does not
-	 * matter, where most of the doubt is about what was given up; no more than that where all of it is about what was
-	 * given back: anybody on the machine raises that one. */
-	SURVEY_SHIFT = 2,
-	HARD_SURVEY_SHIFT = 3,
+	/* How far above its limit an account may be while it waits for a PSS scan. A quarter; where most of the doubt is
+	 * about what was given up an eighth, less what does not matter. Where all of it is about what was given back with
+	 * MADV_FREE no more than that much: anybody on the machine raises that one. */
+	PSS_SCAN_SHIFT = 2,
+	HARD_SCAN_SHIFT = 3,
 	/* A spared program is one as any other from a quarter of the limit on. */
 	SPARED_SHIFT = 2,
 	RANK_SHIFT = 44,	/* more pages than any machine has, below 2000 steps of oom_score_adj */
@@ -242,7 +242,7 @@ struct doubt {
 
 enum wait {
 	WAIT_NOT = 0,		/* decide */
-	WAIT_FOR_SURVEY = 1,
+	WAIT_FOR_PSS_SCAN = 1,
 	WAIT_BUT_GROWERS = 2,	/* but for who grows further */
 };
 
@@ -258,10 +258,10 @@ RULE __s64 in_doubt(const struct doubt *doubt)
  * Whether an account that seems to be over its limit, or notice, waits until somebody has looked how much of it is
  * shared. It does not where even the most that could be shared changes nothing, or too little to care.
  */
-RULE int wait_for_survey(struct doubt *doubt)
+RULE int wait_for_scan(struct doubt *doubt)
 {
 	__s64 pages;
-	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most = limit >> SURVEY_SHIFT, left;
+	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most = limit >> PSS_SCAN_SHIFT, left;
 
 	/* Who ends children all the time has this doubt all the time. Where more than a quarter of the limit has really
 	 * grown it saves nobody. */
@@ -271,7 +271,7 @@ RULE int wait_for_survey(struct doubt *doubt)
 	if (pages <= doubt->bound_pages >> DOUBT_SHIFT && most > doubt->given_pages)
 		most = doubt->given_pages;
 	else if (pages > doubt->bound_pages >> DOUBT_SHIFT && doubt->hard_pages > doubt->soft_pages)
-		most = (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT);
+		most = (limit >> HARD_SCAN_SHIFT) - (limit >> DOUBT_SHIFT);
 	pages += doubt->given_pages;
 	if (pages <= doubt->bound_pages >> DOUBT_SHIFT || doubt->level_pages - pages > doubt->bound_pages)
 		return WAIT_NOT;
@@ -295,7 +295,7 @@ RULE int wait_for_survey(struct doubt *doubt)
 	if (left < most - doubt->grown_pages)
 		left = most - doubt->grown_pages;
 	doubt->wait_at_most_pages = doubt->level_pages + left;
-	return left < 0 ? WAIT_BUT_GROWERS : WAIT_FOR_SURVEY;
+	return left < 0 ? WAIT_BUT_GROWERS : WAIT_FOR_PSS_SCAN;
 }
 
 /* Whether a process of a spared program goes after others that hold a sixteenth of the limit: while it holds less than a

@@ -170,10 +170,10 @@ static __always_inline int open_for(struct open_account_args *args)
 	account->doubt_pages = 0;
 	account->doubted_pages = 0;
 	account->over_ns = 0;
-	account->survey_ns = 0;
+	account->scan_ns = 0;
 	account->worn_pages = 0;
 	account->lazyfree_pages = *(volatile __u64 *)&state->lazyfree_pages;
-	account->surveying_ns = 0;
+	account->scanning_ns = 0;
 	account->flags = args->flags | ACCOUNT_USED;
 	if (!shared)
 		slot = let_pay(id, slot, account);
@@ -232,8 +232,7 @@ static __always_inline void begin_bounds(struct account *account)
 		account->grown_pages = ALL_PAGES;
 }
 
-/* S1's set_mm_limit. The bounds of an open account, all at once as far as a reader can tell: the
- * limit goes last when it falls and first when it rises would matter to nobody, since each event
+/* S1's set_mm_limit. The bounds of an open account. The order in which they are stored matters to nobody: each event
  * compares them one by one. */
 static __always_inline int store_bounds(struct set_limit_args *args)
 {
@@ -291,11 +290,11 @@ static __always_inline long forget_bursard(__u32 slot, void *unused)
 		return 1;
 	account->promised_pages = 0;
 	account->watched = 0;
-	account->surveying_ns = 0;
+	account->scanning_ns = 0;
 	account->asked_ns = 0;
 	/* There is somebody again who looks when it is needed. */
 	if (account->correction_until_ns == CORRECTED_UNTIL_ASKED)
-		account->correction_until_ns = bpf_ktime_get_ns() + SURVEY_STALE_NS;
+		account->correction_until_ns = bpf_ktime_get_ns() + PSS_SCAN_STALE_NS;
 	return 0;
 }
 LOOP_BODY(forget_bursard, void *, accounts_made())

@@ -66,7 +66,7 @@ static __always_inline void begin_fork(struct mm_record *parent, struct account 
 }
 
 /* The running process forks: the child that it makes has its number still. What a process has pinned is copied at
- * once: then the doubles are fewer until the next survey. */
+ * once: then the doubles are fewer until the next PSS scan. */
 static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, struct account *account)
 {
 	struct task_struct *me = bpf_get_current_task_btf(), *owner = mm->owner;
@@ -83,7 +83,7 @@ static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, 
 	if (!parent || parent->account != record->account)
 		return 0;
 	if (record->flags & RECORD_NEW)
-		begin_fork(parent, account, (__u64)FAR_READ(mm_of_me, struct mm_struct, owner));
+		begin_fork(parent, account, (__u64)PROBE_READ(mm_of_me, struct mm_struct, owner));
 	else if (!(parent->flags & RECORD_FORKS)) /* a re-sum has booked the child first */
 		__sync_fetch_and_or(&parent->flags, RECORD_FORKED | RECORD_FORKS);
 	pages = small(private_pages(record));
@@ -192,7 +192,7 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	seen->coarse[MEMBER_SWAP] = mm_coarse(mm, MEMBER_SWAP);
 	seen->coarse[MEMBER_SHMEM] = mm_coarse(mm, MEMBER_SHMEM);
 	before = recorded_pages(record);
-	sync_far(record, number_of(mm));
+	sync_at(record, number_of(mm));
 	record->pages[member] += kept_back_by_current(mm, member);
 	if (means_dying(record->state))
 		refresh_state(record, number_of(mm));
@@ -221,7 +221,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	die_as_mm_sharer(record, mm);
 	before = recorded_pages(record);
 	record->pages[member] =
-		far_member(record->mm, &record->cpus, member) + kept_back_by_current(mm, member);
+		probe_member(record->mm, &record->cpus, member) + kept_back_by_current(mm, member);
 	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
 	if (means_dying(record->state))
 		refresh_state(record, number_of(mm));

@@ -10,11 +10,11 @@
  *          tp_btf/mm_page_alloc, for the page that such a fault gets, where its level is acted on; and for
  *          copies that the kernel makes in a system call without such a fault: MADV_POPULATE_WRITE,
  *          MADV_COLLAPSE, mlock, O_DIRECT, and what one process writes into another (process_vm_writev, ptrace,
- *          /proc/PID/mem). Pages that are new there, and not copies, count too: the next survey says so.
+ *          /proc/PID/mem). Pages that are new there, and not copies, count too: the next PSS scan says so.
  *          tp_btf/mm_collapse_huge_page, for those that khugepaged makes.
  * Cost:    a compare for each fault of the machine while attached, and another for each page of a user's; a look-up
  *          for each write to a page that is present.
- * Absent:  other machines than x86 and arm64; and what a process of another account copies: the next survey finds it.
+ * Absent:  other machines than x86 and arm64; and what a process of another account copies: the next PSS scan finds it.
  */
 #include "react.bpf.h"
 #include "descriptor.bpf.h"
@@ -45,16 +45,16 @@ enum writes {
 /* By a descriptor of the running process. Who shares its table may have put another file there since the call began. */
 static __noinline int writes_by_descriptor(__u32 fd)
 {
-	__u64 file = far_own_file(fd), inode, files, magic;
+	__u64 file = probe_own_file(fd), inode, files, magic;
 
-	inode = file ? (__u64)FAR_READ(file, struct file, f_inode) : 0;
+	inode = file ? (__u64)PROBE_READ(file, struct file, f_inode) : 0;
 	if (!inode)
 		return WRITES_PERHAPS;
-	magic = FAR_READ(FAR_READ(inode, struct inode, i_sb), struct super_block, s_magic);
+	magic = PROBE_READ(PROBE_READ(inode, struct inode, i_sb), struct super_block, s_magic);
 	if (magic == PROC_SUPER_MAGIC)
 		return WRITES_OTHERS;
-	files = (__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, files);
-	if ((magic == TMPFS_MAGIC || magic == RAMFS_MAGIC) && FAR_READ(files, struct files_struct, count.counter) == 1)
+	files = (__u64)PROBE_READ((__u64)bpf_get_current_task(), struct task_struct, files);
+	if ((magic == TMPFS_MAGIC || magic == RAMFS_MAGIC) && PROBE_READ(files, struct files_struct, count.counter) == 1)
 		return WRITES_FILE;
 	return WRITES_PERHAPS;
 }
@@ -168,11 +168,11 @@ static __always_inline __u32 count_copies(__s64 pages, enum writes writes)
 	if (!account)
 		return 0;
 	if (writes != WRITES_OWN) {
-		if (!account->over_ns && !is_surveyed_now(account) && !correction_of(account))
+		if (!account->over_ns && !is_scanned_now(account) && !correction_of(account))
 			return 0;
 		wear(account, pages);
 	} else {
-		if (!record->shared_pages && !is_surveyed_now(account))
+		if (!record->shared_pages && !is_scanned_now(account))
 			return 0;
 		/* More than one page: no fault of its own. */
 		note_copies(record, account, pages, pages == 1 && me->mm->owner == me);
@@ -325,7 +325,7 @@ int BPF_PROG(on_collapse, struct mm_struct *mm, int isolated, int status)
 	index = find_record((__u64)mm);
 	record = index != NOBODY ? record_at(index) : NULL;
 	account = record ? account_at(record->account) : NULL;
-	if (!account || (!record->shared_pages && !is_surveyed_now(account)))
+	if (!account || (!record->shared_pages && !is_scanned_now(account)))
 		return 0;
 	note_growth(account, 1LL << (page_shift - ENTRY_SHIFT));
 	give_up(record, account, 1LL << (page_shift - ENTRY_SHIFT));

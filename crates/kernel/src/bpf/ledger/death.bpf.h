@@ -21,10 +21,10 @@ __noinline int hear_death(__u64 mm)
 	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
 	/* Small ones are the re-sum's, and so is everybody while nobody wants to hear. */
 	if (!state || !record || !state->deaths_from_pages || record->state != MM_LIVING || record->marked_ns ||
-	    record->ctx_id != far_ctx_id(mm) || recorded_pages(record) < (__s64)state->deaths_from_pages)
+	    record->ctx_id != probe_ctx_id(mm) || recorded_pages(record) < (__s64)state->deaths_from_pages)
 		return 0;
 	look_anew(record, mm);
-	book_far(record, record->account, mm);
+	book_at(record, record->account, mm);
 	return 0;
 }
 

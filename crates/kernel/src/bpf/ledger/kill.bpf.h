@@ -119,7 +119,7 @@ __noinline int kill_victim(struct walk *walk)
 		if (!dies_with(state, record, task))
 			return 0;
 	} else {
-		task = (__u64)FAR_READ(victim->mm, struct mm_struct, owner);
+		task = (__u64)PROBE_READ(victim->mm, struct mm_struct, owner);
 	}
 	event->uid = record->uid;
 	event->victim_pages = recorded_pages(record) + victim->kept_pages;
@@ -154,7 +154,7 @@ __noinline int kill_victim(struct walk *walk)
 		event->kind = EVENT_KILL_ASKED;
 	} else {
 		if (is_there)
-			book_far(record, walk->slot, victim->mm);
+			book_at(record, walk->slot, victim->mm);
 		event->kind = EVENT_KILL;
 		__sync_fetch_and_add(&account->history.kills, 1);
 	}
@@ -216,7 +216,7 @@ __noinline int note_retried(__u32 index, __u64 marked_ns, __u64 now, __u64 owner
 		__sync_fetch_and_add(&state->kills_wanted, -1);
 		__sync_fetch_and_add(&account->history.kills, 1);
 	}
-	book_far(record, record->account, mm);
+	book_at(record, record->account, mm);
 	return 1;
 }
 
@@ -245,12 +245,12 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 		return 0;
 	}
 	account = account_at(record->account);
-	if (!account || far_ctx_id(mm) != ctx_id)
+	if (!account || probe_ctx_id(mm) != ctx_id)
 		return 0;
 	/* Who was asked has killed it, and tells. */
 	if (look_anew(record, mm))
 		return 0;
-	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
+	owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
 	is_over = is_request_over(walk, marked_ns);
 	/* It is not whom the mark was for if he has ended and left his memory to another. Nobody has to die where the account
 	 * is within its limit by now; what bursard was asked for it may still be about to do. */
@@ -306,7 +306,7 @@ __noinline int retry_kills(__u32 trigger, __u32 running)
 	__builtin_memset(walk, 0, sizeof(*walk));
 	walk->tried_ns = bpf_ktime_get_ns();
 	walk->tried_before_ns = __sync_lock_test_and_set(&state->last_retry_ns, walk->tried_ns);
-	walk->own_mm = running != RUNNING_OTHER ? far_own_mm() : 0;
+	walk->own_mm = running != RUNNING_OTHER ? probe_own_mm() : 0;
 	walk->event.trigger = trigger == NOTES_OF_CLOCK ? TRIGGER_TIMER : trigger;
 	LOOP(retry_one, &walk);
 	return 0;

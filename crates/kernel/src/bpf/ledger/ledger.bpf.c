@@ -19,7 +19,7 @@
 #include "resum_timer.bpf.h"
 #include "resum_deferred.bpf.h"
 #include "discover.bpf.h"
-#include "survey.bpf.h"
+#include "pss_scan.bpf.h"
 #include "death.bpf.h"
 #include "exempt_move.bpf.h"
 
@@ -151,13 +151,13 @@ int identify_program(struct identify_args *args)
 }
 
 SEC("syscall")
-int begin_survey(struct begin_survey_args *args)
+int begin_pss_scan(struct begin_pss_scan_args *args)
 {
 	return list_sharers(args);
 }
 
 SEC("syscall")
-int end_survey(struct end_survey_args *args)
+int end_pss_scan(struct end_pss_scan_args *args)
 {
 	return take_correction(args);
 }

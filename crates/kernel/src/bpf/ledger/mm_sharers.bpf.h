@@ -18,7 +18,7 @@
 
 static __always_inline __u32 tgid_of(__u64 task)
 {
-	return (__u32)FAR_READ(task, struct task_struct, tgid);
+	return (__u32)PROBE_READ(task, struct task_struct, tgid);
 }
 
 static __always_inline __u32 own_tgid(void)
@@ -38,11 +38,11 @@ static __always_inline int signal_in(__u64 task, __u64 mm, __u64 ctx_id, __u64 o
 		return bpf_send_signal(SIGKILL);
 	if (!can_signal_others())
 		return err;
-	held = bpf_task_from_pid(FAR_READ(task, struct task_struct, pid));
+	held = bpf_task_from_pid(PROBE_READ(task, struct task_struct, pid));
 	if (!held)
 		return -3;
 	/* Between the walk and here the pid may have changed hands, and the address: only who has this mm dies. */
-	if ((__u64)held->mm == mm && far_ctx_id(mm) == ctx_id)
+	if ((__u64)held->mm == mm && probe_ctx_id(mm) == ctx_id)
 		err = bpf_send_signal_task(held, SIGKILL, PIDTYPE_TGID, 0);
 	bpf_task_release(held);
 	return err;
@@ -53,14 +53,14 @@ static __always_inline int signal_in(__u64 task, __u64 mm, __u64 ctx_id, __u64 o
  * There is no stack left to look the payer up again. */
 static __always_inline bool dies_with(struct ledger_state *state, const struct mm_record *record, __u64 task)
 {
-	__u64 cred = (__u64)FAR_READ(task, struct task_struct, real_cred);
-	__u64 signal = (__u64)FAR_READ(task, struct task_struct, signal);
-	__u64 ns = (__u64)FAR_READ(cred, struct cred, user_ns);
-	__u32 uid = FAR_READ(cred, struct cred, uid.val);
-	bool is_elsewhere = is_entered(record->user_ns) || FAR_READ(ns, struct user_namespace, level);
+	__u64 cred = (__u64)PROBE_READ(task, struct task_struct, real_cred);
+	__u64 signal = (__u64)PROBE_READ(task, struct task_struct, signal);
+	__u64 ns = (__u64)PROBE_READ(cred, struct cred, user_ns);
+	__u32 uid = PROBE_READ(cred, struct cred, uid.val);
+	bool is_elsewhere = is_entered(record->user_ns) || PROBE_READ(ns, struct user_namespace, level);
 
 	return (is_elsewhere ? uid || !record->uid : uid == record->uid) &&
-	       !is_protected(state, task, tgid_of(task), FAR_READ(signal, struct signal_struct, oom_score_adj)) &&
+	       !is_protected(state, task, tgid_of(task), PROBE_READ(signal, struct signal_struct, oom_score_adj)) &&
 	       !is_exempt(number_of((void *)task));
 }
 
@@ -117,19 +117,19 @@ __noinline int kill_mm_sharer(struct mm_record *record, __u64 task, __u32 trigge
 	int err;
 
 	if (!record || !state || !is_chosen(record) || was_told(record, task) ||
-	    is_dying((__u64)FAR_READ(task, struct task_struct, signal)))
+	    is_dying((__u64)PROBE_READ(task, struct task_struct, signal)))
 		return 0;
 	account = account_at(record->account);
 	mm = *(volatile __u64 *)&record->mm;
 	if (!account || (account->flags & (ACCOUNT_PAUSED | ACCOUNT_USED)) != ACCOUNT_USED || is_observed(account) ||
-	    (__u64)FAR_READ(task, struct task_struct, mm) != mm || !dies_with(state, record, task))
+	    (__u64)PROBE_READ(task, struct task_struct, mm) != mm || !dies_with(state, record, task))
 		return 0;
-	err = signal_in(task, mm, record->ctx_id, far_own_mm());
+	err = signal_in(task, mm, record->ctx_id, probe_own_mm());
 	if (!err) {
 		__sync_fetch_and_add(&account->history.kills, 1);
 		tell_mm_sharer(record, number_of((void *)task), trigger, EVENT_KILL);
 	} else if ((err == -1 || (err == -11 && !can_signal_others())) &&
-		   !FAR_READ(task, struct task_struct, vfork_done)) {
+		   !PROBE_READ(task, struct task_struct, vfork_done)) {
 		/* Before 6.13, and whose first thread is ending (EPERM).
 		 * Not who has begun by vfork(2): he may be another program when bursard comes to him. Nor who is gone, or
 		 * behind a signal that is on its way from this CPU (EBUSY): he is met again. */
@@ -141,9 +141,9 @@ __noinline int kill_mm_sharer(struct mm_record *record, __u64 task, __u32 trigge
 /* Whether processes share it: a thread of the group has it once. More may be readers, for a moment. */
 static __always_inline bool is_shared(__u64 mm, __u64 task)
 {
-	__u64 signal = (__u64)FAR_READ(task, struct task_struct, signal);
+	__u64 signal = (__u64)PROBE_READ(task, struct task_struct, signal);
 
-	return FAR_READ(mm, struct mm_struct, mm_users.counter) > FAR_READ(signal, struct signal_struct, live.counter);
+	return PROBE_READ(mm, struct mm_struct, mm_users.counter) > PROBE_READ(signal, struct signal_struct, live.counter);
 }
 
 enum { THREADS_LOOKED_AT = 16 };
@@ -152,17 +152,17 @@ enum { THREADS_LOOKED_AT = 16 };
  * or those that come first have ended too and are kept by who traces them. Global: verified once, not for each task of a walk. */
 __noinline __u64 thread_with_mm(__u64 leader)
 {
-	__u64 signal = (__u64)FAR_READ(leader, struct task_struct, signal);
+	__u64 signal = (__u64)PROBE_READ(leader, struct task_struct, signal);
 	__u64 end = signal + bpf_core_field_offset(struct signal_struct, thread_head);
 	__u64 task = leader, next;
 	int i;
 
 	for (i = 0; i < THREADS_LOOKED_AT; i++) {
-		next = (__u64)FAR_READ(task, struct task_struct, thread_node.next);
+		next = (__u64)PROBE_READ(task, struct task_struct, thread_node.next);
 		if (!next || next == end)
 			return 0;
 		task = number_of((void *)(next - bpf_core_field_offset(struct task_struct, thread_node)));
-		if (FAR_READ(task, struct task_struct, mm))
+		if (PROBE_READ(task, struct task_struct, mm))
 			return task;
 	}
 	return 0;
@@ -184,7 +184,7 @@ __noinline int kill_mm_sharers(__u32 index, __u32 trigger)
 		return 0;
 	/* A signal reaches this one on any kernel. */
 	mm = *(volatile __u64 *)&record->mm;
-	if (mm == far_own_mm())
+	if (mm == probe_own_mm())
 		kill_mm_sharer(record, (__u64)bpf_get_current_task(), trigger);
 	if (!bpf_ksym_exists(bpf_iter_task_new)) {
 		ask_for_a_walk(state, trigger);
@@ -200,7 +200,7 @@ __noinline int kill_mm_sharers(__u32 index, __u32 trigger)
 			state->walk_wanted = 1;
 			break;
 		}
-		if (thread && (__u64)FAR_READ(thread, struct task_struct, mm) == mm)
+		if (thread && (__u64)PROBE_READ(thread, struct task_struct, mm) == mm)
 			kill_mm_sharer(record, thread, trigger);
 	}
 	bpf_iter_task_destroy(&it);
@@ -215,8 +215,8 @@ static __always_inline void meet_mm_sharer(struct mm_record *record, __u64 task,
 
 	if (!record->marked_ns)
 		return;
-	leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
-	if (leader == task || !FAR_READ(leader, struct task_struct, mm))
+	leader = (__u64)PROBE_READ(task, struct task_struct, group_leader);
+	if (leader == task || !PROBE_READ(leader, struct task_struct, mm))
 		kill_mm_sharer(record, number_of((void *)task), trigger);
 }
 

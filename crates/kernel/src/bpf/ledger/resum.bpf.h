@@ -51,11 +51,11 @@ static __always_inline bool is_gone(struct mm_record *record, __u32 ticket)
 {
 	__u64 mm = record->mm;
 
-	if (far_ctx_id(mm) != record->ctx_id)
+	if (probe_ctx_id(mm) != record->ctx_id)
 		return true;
-	if (FAR_READ(mm, struct mm_struct, mm_users.counter) > 0)
+	if (PROBE_READ(mm, struct mm_struct, mm_users.counter) > 0)
 		return false;
-	if (!rss_is_atomic() && !FAR_READ(far_counter(mm, 0), struct percpu_counter, counters))
+	if (!rss_is_atomic() && !PROBE_READ(probe_counter(mm, 0), struct percpu_counter, counters))
 		return true; /* __mmdrop() has freed the counters */
 	return recorded_pages(record) == 0 && ticket - record->ticket > 2;
 }
@@ -115,7 +115,7 @@ static __always_inline long resum_record(__u32 index, struct resum *resum)
 			close_record(index);
 			return 0;
 		}
-		owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
+		owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
 		if (payer_of_record(record, owner, &payer) &&
 		    record_for(mm, record->ctx_id, &payer, &slot, &missed) != index)
 			return 0; /* nobody pays any more: closed */
@@ -124,8 +124,8 @@ static __always_inline long resum_record(__u32 index, struct resum *resum)
 		look_anew(record, mm);
 		account = account_at(record->account);
 		if (account) {
-			sync_commitment_far(record, account, mm);
-			book_far(record, record->account, mm);
+			sync_commitment_at(record, account, mm);
+			book_at(record, record->account, mm);
 		}
 		/* Where the timer cannot walk, those that have a record are looked at here. */
 		if (!bpf_ksym_exists(bpf_iter_task_new) && owner && record->state == MM_LIVING)

@@ -23,11 +23,11 @@ static __always_inline bool is_spared(const struct mm_record *record)
 /* The running process has executed a program. What it had in its new memory before that was charged already. */
 static __always_inline int note_exec(void)
 {
-	__u64 mm = (__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
+	__u64 mm = (__u64)PROBE_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
 	__u32 index = find_record(mm);
 	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
 
-	if (record && record->ctx_id == far_ctx_id(mm))
+	if (record && record->ctx_id == probe_ctx_id(mm))
 		note_program(record, number_of((void *)mm));
 	return 0;
 }
@@ -35,12 +35,12 @@ static __always_inline int note_exec(void)
 /* What records say of who executes a file of the caller's. */
 static __always_inline int identify(struct identify_args *args)
 {
-	__u64 file = far_own_file((__u32)args->fd);
+	__u64 file = probe_own_file((__u32)args->fd);
 	struct program program = {};
 
 	if (!file)
 		return -9; /* EBADF */
-	identify_inode(&program, number_of(FAR_READ(file, struct file, f_inode)));
+	identify_inode(&program, number_of(PROBE_READ(file, struct file, f_inode)));
 	args->program = program;
 	return 0;
 }

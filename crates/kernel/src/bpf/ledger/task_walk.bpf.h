@@ -55,9 +55,9 @@ static __always_inline void count_unrecorded(struct ledger_state *state, __u32 s
 		return;
 	resum->unrecorded++;
 	reset_unrecorded(account, resum->walk_ticket);
-	account->sum_unrecorded_pages += far_member(mm, NULL, MEMBER_ANON) +
-					 far_member(mm, NULL, MEMBER_SWAP) +
-					 far_member(mm, NULL, MEMBER_SHMEM);
+	account->sum_unrecorded_pages += probe_member(mm, NULL, MEMBER_ANON) +
+					 probe_member(mm, NULL, MEMBER_SWAP) +
+					 probe_member(mm, NULL, MEMBER_SHMEM);
 	account->sum_unrecorded_processes++;
 }
 
@@ -74,7 +74,7 @@ static __always_inline bool is_defended(struct ledger_state *state, __u64 task, 
 
 	if (!raised)
 		return true;
-	adj = FAR_READ(FAR_READ(task, struct task_struct, signal), struct signal_struct, oom_score_adj);
+	adj = PROBE_READ(PROBE_READ(task, struct task_struct, signal), struct signal_struct, oom_score_adj);
 	if (has_limit)
 		return adj >= raised || adj <= OOM_SCORE_ADJ_MIN;
 	return adj != raised;
@@ -110,7 +110,7 @@ static __always_inline bool is_recorded(struct ledger_state *state, __u64 task, 
 	__u32 index = find_record(mm);
 	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
 
-	if (!record || record->ctx_id != far_ctx_id(mm))
+	if (!record || record->ctx_id != probe_ctx_id(mm))
 		return false;
 	resum->undefended += !is_defended(state, task, record->account);
 	meet_mm_sharer(record, task, resum->trigger);
@@ -136,13 +136,13 @@ __noinline int meet(struct resum *resum)
 		task = thread_with_mm(task);
 		if (!task)
 			return 0;
-		mm = number_of(FAR_READ(task, struct task_struct, mm));
+		mm = number_of(PROBE_READ(task, struct task_struct, mm));
 	}
-	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	if (is_recorded(state, task, mm, resum) || !payer_of_far_task(owner, &payer))
+	owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
+	if (is_recorded(state, task, mm, resum) || !payer_of_task_at(owner, &payer))
 		return 0;
 	pay_into(&payer, resum->entered);
-	index = record_for(mm, far_ctx_id(mm), &payer, &slot, &missed);
+	index = record_for(mm, probe_ctx_id(mm), &payer, &slot, &missed);
 	resum->found += missed;
 	resum->undefended += !is_defended(state, task, slot);
 	record = index != NOBODY ? record_at(index) : NULL;
@@ -154,7 +154,7 @@ __noinline int meet(struct resum *resum)
 	if (!missed)
 		return 0; /* the re-sum's */
 	look_anew(record, mm);
-	book_far(record, slot, mm);
+	book_at(record, slot, mm);
 	return 0;
 }
 

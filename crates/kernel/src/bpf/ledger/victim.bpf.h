@@ -26,7 +26,7 @@ enum {
 enum {
 	GRACE_SHIFT = 4,	/* hardly: by less than a sixteenth of its limit */
 	SHORT_GRACE_SHIFT = 1,	/* outrun: by a half, which several processes reach in milliseconds */
-	SURVEY_LOOK_NS = 1000000, /* meanwhile it is looked at as often as this */
+	PSS_SCAN_LOOK_NS = 1000000, /* meanwhile it is looked at as often as this */
 };
 
 /*
@@ -63,7 +63,7 @@ static __always_inline __s64 mapped_once_at_least(const struct account *account,
 
 /*
  * Whether an account that seems to be over its limit, or notice, may hold less than is counted. Then bursard is asked
- * for a PSS scan (a survey), and nothing is done until it has answered. There is no wait where even the most that could
+ * for a PSS scan, and nothing is done until it has answered. There is no wait where even the most that could
  * be shared changes nothing, or too little: for one process without shared memory, or several that have inherited little.
  * Shared memory may be counted more than once of one process too, which has mapped it more than once (Java's ZGC).
  *
@@ -72,10 +72,10 @@ static __always_inline __s64 mapped_once_at_least(const struct account *account,
  * a quarter of the limit and what was certainly free of the limit when that was crossed, and so much has really been
  * booked or copied since, the next process that grows is killed: the end of the largest might free nothing. So the
  * account is within a quarter above its limit at all times, however long it waits. Growth without page faults (another
- * process writes into one that is in no survey yet) is bounded by time: where no scan begins in time, one process is
+ * process writes into one that is in no PSS scan yet) is bounded by time: where no scan begins in time, one process is
  * killed by the plain sum, and the next one after another question.
  */
-__noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
+__noinline int awaits_scan(struct walk *walk, __s64 level, __u64 now)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = walk ? account_at(walk->slot) : NULL;
@@ -99,7 +99,7 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	doubt->hard_pages = walk->hard_doubt;
 	if (walk->is_corrected) {
 		/* Not longer, however often it is scanned: who ends children all the time has this doubt after each. */
-		if (!account->over_ns || ns_since(account->over_ns, now) <= SURVEY_ASKED_NS)
+		if (!account->over_ns || ns_since(account->over_ns, now) <= PSS_SCAN_ASKED_NS)
 			doubt->ended_pages = *(volatile __s64 *)&account->ended_pages;
 		doubt->hard_pages += *(volatile __s64 *)&account->worn_pages;
 	}
@@ -116,7 +116,7 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	/* Below zero where it was reset between a fork's being taken off and its being booked. */
 	grown = *(volatile __s64 *)&account->grown_pages;
 	doubt->grown_pages = (grown > 0 ? grown : 0) + walk->copied + unrecorded_pages(account);
-	wait = wait_for_survey(doubt);
+	wait = wait_for_scan(doubt);
 	if (wait == WAIT_NOT)
 		return WAIT_NOT;
 	account->asked_pages = doubt->asked_pages;
@@ -126,10 +126,10 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 		account->over_ns = now;
 	if (!is_asking(account, now)) {
 		bool is_late = account->asked_ns && account->over_ns &&
-			       ns_since(account->over_ns, now) > SURVEY_ASKED_NS;
+			       ns_since(account->over_ns, now) > PSS_SCAN_ASKED_NS;
 
 		account->asked_ns = now;
-		walk->event.kind = EVENT_SURVEY;
+		walk->event.kind = EVENT_PSS_SCAN;
 		emit(state, &walk->event);
 		if (is_late)
 			return WAIT_NOT;
@@ -138,8 +138,8 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	account->wait_at_most_pages = doubt->wait_at_most_pages + walk->forgone;
 	if (wait == WAIT_BUT_GROWERS)
 		return WAIT_BUT_GROWERS;
-	account->no_settle_before_ns = now + SURVEY_LOOK_NS;
-	return WAIT_FOR_SURVEY;
+	account->no_settle_before_ns = now + PSS_SCAN_LOOK_NS;
+	return WAIT_FOR_PSS_SCAN;
 }
 
 /* While a question waits, growth is no reason to wait for the next look. */
@@ -196,8 +196,8 @@ __noinline int judge(struct walk *walk)
 	tell_levels(event, account, level_now(account) - walk->forgone);
 	account->wait_at_most_pages = 0;
 	if (!walk->marked) {
-		switch (awaits_survey(walk, event->held_pages, event->time_ns)) {
-		case WAIT_FOR_SURVEY:
+		switch (awaits_scan(walk, event->held_pages, event->time_ns)) {
+		case WAIT_FOR_PSS_SCAN:
 			return 0;
 		case WAIT_BUT_GROWERS:
 			if (walk->running < RUNNING_GREW || walk->own.record == NOBODY)
@@ -291,7 +291,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	walk->slot = slot;
 	walk->victim.record = NOBODY;
 	walk->own.record = NOBODY;
-	walk->own_mm = running != RUNNING_OTHER ? far_own_mm() : 0;
+	walk->own_mm = running != RUNNING_OTHER ? probe_own_mm() : 0;
 	walk->running = running;
 	walk->reads_anew = !has_all_read(account);
 	walk->event.time_ns = now;

@@ -34,7 +34,7 @@ struct walk {
 	__u32 slot;
 	__u32 marked;		/* a victim is marked and alive */
 	__u32 living;		/* address spaces of the account */
-	__u32 is_corrected;	/* what a survey found is in force */
+	__u32 is_corrected;	/* what a PSS scan found is in force */
 	struct chosen victim;
 	struct chosen own;	/* the running process */
 	__s64 soft_doubt;	/* see correction.bpf.h */
@@ -117,9 +117,9 @@ static __always_inline __u64 own_mm(void)
 }
 
 /* The same as a number, for what is verified without its callers. */
-static __always_inline __u64 far_own_mm(void)
+static __always_inline __u64 probe_own_mm(void)
 {
-	return (__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
+	return (__u64)PROBE_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
 }
 
 /* Whether there was room for it. */

@@ -58,7 +58,7 @@ __noinline __s64 kept_files(struct walk *walk, __u32 uid)
 /* Whether the running process goes on: the owner of the memory that it has may be another, who is dying. */
 static __always_inline bool survives(void)
 {
-	return !is_dying((__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, signal));
+	return !is_dying((__u64)PROBE_READ((__u64)bpf_get_current_task(), struct task_struct, signal));
 }
 
 static __always_inline void choose(struct chosen *chosen, __u32 record, __u64 mm, __u64 ctx_id, __s64 pages,
@@ -92,7 +92,7 @@ static __always_inline bool renew(struct walk *walk, struct mm_record *record, _
 	bool is_gone = walk->reads_anew ? look_anew(record, mm) : look_again(record, mm, signal);
 
 	if (!is_booked(record, walk->slot))
-		book_far(record, walk->slot, mm);
+		book_at(record, walk->slot, mm);
 	return is_gone;
 }
 
@@ -120,7 +120,7 @@ __noinline int weigh_doubt(struct walk *walk, struct mm_record *record, __u64 mm
 /* What its user wants of it; while the last defence has raised them all, that is not to be told from it. */
 static __always_inline int raised_by_user(const struct ledger_state *state, __u64 signal, int adj)
 {
-	return state->raised_adj ? 0 : adj - FAR_READ(signal, struct signal_struct, oom_score_adj_min);
+	return state->raised_adj ? 0 : adj - PROBE_READ(signal, struct signal_struct, oom_score_adj_min);
 }
 
 /* Most are neither among the largest, nor the victim; and so much is known with a few compares. `rank`: the highest that
@@ -152,10 +152,10 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 	account = account_at(walk->slot);
 	if (!account)
 		return 1;
-	if (far_ctx_id(mm) != ctx_id)	/* its end was missed: the re-sum closes it */
+	if (probe_ctx_id(mm) != ctx_id)	/* its end was missed: the re-sum closes it */
 		return 0;
-	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
+	owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
+	signal = owner ? (__u64)PROBE_READ(owner, struct task_struct, signal) : 0;
 	is_gone = renew(walk, record, mm, signal);
 	walk->booked += pages_booked(record->booked);
 	walk->shmem += record->pages[MEMBER_SHMEM];
@@ -176,14 +176,14 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 	pages = own_pages(record, pages, walk->is_corrected);
 	kept = walk->counts_files ? kept_files(walk, record->uid) : 0;
 	pages += kept;
-	adj = FAR_READ(signal, struct signal_struct, oom_score_adj);
+	adj = PROBE_READ(signal, struct signal_struct, oom_score_adj);
 	walk->raised = is_large(pages, account->limit_pages) ? raised_by_user(state, signal, adj) : 0;
 	if (is_outdone(walk, pages, rank_of(pages, account->limit_pages, walk->raised, false)) &&
 	    record->state != MM_MARKED && mm != walk->own_mm && !is_protected(state, owner, record->pid, adj)) {
 		walk->event.candidates_met++;
 		return 0;
 	}
-	pid = FAR_READ(owner, struct task_struct, tgid);
+	pid = PROBE_READ(owner, struct task_struct, tgid);
 	walk->is_protected = is_protected(state, owner, pid, adj);
 	/* Not where several users share it: one could hold it with such programs, and others' would die. */
 	walk->goes_last = goes_last(pages, account->limit_pages,

@@ -18,21 +18,21 @@ static __always_inline bool counts_commitment(const struct account *account)
 	return account->measure == MEASURE_COMMITTED || account->private_barrier_pages != NO_BOUND_PAGES;
 }
 
-static __always_inline __s64 far_commitment(struct mm_record *record, __u64 mm)
+static __always_inline __s64 probe_commitment(struct mm_record *record, __u64 mm)
 {
 	/* the ledger's: as exact as held is */
 	__s64 shared = *(volatile __s64 *)&record->pages[MEMBER_SHMEM];
 
-	return (__s64)FAR_READ(mm, struct mm_struct, data_vm) +
-	       (__s64)FAR_READ(mm, struct mm_struct, stack_vm) + (shared > 0 ? shared : 0);
+	return (__s64)PROBE_READ(mm, struct mm_struct, data_vm) +
+	       (__s64)PROBE_READ(mm, struct mm_struct, stack_vm) + (shared > 0 ? shared : 0);
 }
 
 /* Charged with its parent's request, until gate_child() sees that it is whole. */
 static __always_inline bool is_being_made(__u64 mm)
 {
-	__u64 owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
+	__u64 owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
 
-	return owner && FAR_READ(owner, struct task_struct, __state) == TASK_NEW;
+	return owner && PROBE_READ(owner, struct task_struct, __state) == TASK_NEW;
 }
 
 /*
@@ -40,15 +40,15 @@ static __always_inline bool is_being_made(__u64 mm)
  * the kernel's number yet: then what is recorded stands. He may take the lock between our look and our
  * write, hence the compare-and-swap.
  */
-static __always_inline void sync_commitment_far(struct mm_record *record, struct account *account,
+static __always_inline void sync_commitment_at(struct mm_record *record, struct account *account,
 						__u64 mm)
 {
 	__s64 was = *(volatile __s64 *)&record->committed_pages, now = 0;
 
 	if (counts_commitment(account)) {
-		if (far_has_writer(mm + bpf_core_field_offset(struct mm_struct, mmap_lock)))
+		if (probe_has_writer(mm + bpf_core_field_offset(struct mm_struct, mmap_lock)))
 			return;
-		now = far_commitment(record, mm);
+		now = probe_commitment(record, mm);
 	}
 	if (!was && now && is_being_made(mm))
 		return;

@@ -2,17 +2,17 @@
 /*
  * Pages that are counted more than once. Held is a sum of resident sets: a page that k processes of an
  * account map is in it k times. How many there are too many only a look at the page tables says (PSS
- * against RSS, by the user half: a survey). What it finds is the account's correction, and what decides
+ * against RSS, by the user half: a PSS scan). What it finds is the account's correction, and what decides
  * is the level: held less the correction.
  *
  * A correction ages, always towards held:
  *  - a mapping that a process gives up (unmaps, ends, takes along to another account) may have been one
  *    of those counted too often: the correction sinks by as much as the process's sum does, until all
- *    that the survey found shared in this process is gone;
+ *    that the PSS scan found shared in this process is gone;
  *  - a write to a page that is present and not writable may copy it: the sum stays, the memory grows,
  *    the correction sinks by a page (copy_on_write.bpf.c);
  *  - it is not renewed: after its lifetime it is nothing.
- * Each mapping given up undoes at most one duplicate, so between two surveys the level is never below
+ * Each mapping given up undoes at most one duplicate, so between two PSS scans the level is never below
  * the truth but for what docs/design/7-shared-pages.md lists.
  */
 #ifndef BURSAR_CORRECTION_BPF_H
@@ -23,23 +23,23 @@
 
 #define ALL_PAGES (1LL << 60)	/* whatever it gives up counts */
 
-/* A survey begins so soon after it was asked for; it takes so long at most: who began it is gone. */
-#define SURVEY_ASKED_NS 2000000000ULL
-#define SURVEY_STALE_NS 10000000000ULL
+/* A PSS scan begins so soon after it was asked for; it takes so long at most: who began it is gone. */
+#define PSS_SCAN_ASKED_NS 2000000000ULL
+#define PSS_SCAN_STALE_NS 10000000000ULL
 
-static __always_inline bool is_surveyed_now(const struct account *account)
+static __always_inline bool is_scanned_now(const struct account *account)
 {
-	return *(volatile __u64 *)&account->surveying_ns != 0;
+	return *(volatile __u64 *)&account->scanning_ns != 0;
 }
 
 /* An answer is on its way. A question that nobody answered is none. */
 static __always_inline bool is_asking(const struct account *account, __u64 now)
 {
 	__u64 asked = *(volatile __u64 *)&account->asked_ns;
-	__u64 begun = *(volatile __u64 *)&account->surveying_ns;
+	__u64 begun = *(volatile __u64 *)&account->scanning_ns;
 
-	return (asked && ns_since(asked, now) < SURVEY_ASKED_NS) ||
-	       (begun && ns_since(begun, now) < SURVEY_STALE_NS);
+	return (asked && ns_since(asked, now) < PSS_SCAN_ASKED_NS) ||
+	       (begun && ns_since(begun, now) < PSS_SCAN_STALE_NS);
 }
 
 #define CORRECTED_UNTIL_ASKED (~0ULL)	/* nobody is there to look again */
@@ -92,30 +92,30 @@ static __always_inline __s64 sink(struct account *account, __s64 pages)
 }
 
 /*
- * Who was born while a survey was under way, or could not be looked at, is in what was found of others by half at most:
- * of a page that n were looked at for and b more have, n (n + b - 1) / (n + b) are found, which is b / (n + b) more than
- * without these b. The other half is in what forks have doubled.
+ * A process that was born during a PSS scan, or could not be looked at, makes up at most half of what was found of the
+ * others. Of a page that n processes looked at and b others map, the scan finds n (n + b - 1) / (n + b) duplicates: that is
+ * b / (n + b) more than without these b. The other half is in what forks have doubled.
  */
 static __always_inline __s64 lose_of_born(struct mm_record *record, struct account *account, __s64 pages)
 {
 	__s64 half = (pages + 1) >> 1;
 
-	if (!(record->flags & RECORD_BORN) || !is_surveyed_now(account))
+	if (!(record->flags & RECORD_BORN) || !is_scanned_now(account))
 		return sink(account, half);
 	__sync_fetch_and_add(&account->born_lost_pages, half);
 	__sync_fetch_and_add(&account->born_forked_pages, -pages);
 	return 0;
 }
 
-/* What an address space gave up is taken off what the survey found shared in it. Returns what of it told. */
+/* What an address space gave up is taken off what the PSS scan found shared in it. Returns what of it told. */
 static __always_inline __s64 lose(struct mm_record *record, struct account *account, __s64 pages)
 {
 	__s64 shared = *(volatile __s64 *)&record->shared_pages, was;
 
-	if (!shared && !is_surveyed_now(account))
+	if (!shared && !is_scanned_now(account))
 		return 0;
-	/* Whom the survey under way has listed, whatever the one before knew of him. */
-	if (shared != ALL_PAGES || (is_surveyed_now(account) && !(record->flags & RECORD_BORN)))
+	/* Whom the PSS scan under way has listed, whatever the one before knew of him. */
+	if (shared != ALL_PAGES || (is_scanned_now(account) && !(record->flags & RECORD_BORN)))
 		__sync_fetch_and_add(&record->given_up_pages, pages);
 	if (shared == ALL_PAGES)
 		return lose_of_born(record, account, pages);
@@ -137,23 +137,23 @@ static __always_inline void give_up(struct mm_record *record, struct account *ac
 		end_doubles(account, pages);
 }
 
-/* Of who leaves and has forked nobody so much may be somebody else's too: what it was forked with, or what a survey
+/* Of who leaves and has forked nobody so much may be somebody else's too: what it was forked with, or what a PSS scan
  * found. All else goes with it. */
 static __always_inline __s64 shared_at_most(const struct mm_record *record)
 {
 	if (record->flags & (RECORD_FORKED | RECORD_FORKS))
 		return ALL_PAGES;
-	/* A survey met it and the next one could not look: what others share with it was found of them. */
+	/* A PSS scan met it and the next one could not look: what others share with it was found of them. */
 	if (!(record->flags & RECORD_BORN) && *(volatile __s64 *)&record->shared_pages == ALL_PAGES)
 		return ALL_PAGES;
-	if (record->flags & RECORD_SURVEYED)
+	if (record->flags & RECORD_SCANNED)
 		return record->shared_pages;
 	return record->flags & RECORD_GREW ? (__s64)record->inherited_pages + record->pages[MEMBER_SHMEM] : ALL_PAGES;
 }
 
 /* It dies, ends, or goes to another account. Its own doubt goes with it: of who has forked nobody no page in doubt is
  * somebody else's. What it takes off the correction is the most that it could have shared. Of many that end it may be
- * far less: that is in doubt until the next survey ends. */
+ * far less: that is in doubt until the next PSS scan ends. */
 static __always_inline void leave(struct mm_record *record, struct account *account, __s64 pages)
 {
 	__s64 most = shared_at_most(record), told;
@@ -166,7 +166,7 @@ static __always_inline void leave(struct mm_record *record, struct account *acco
 	pages -= told;
 	if (record->flags & RECORD_FORKED)
 		end_doubles(account, pages);
-	else if (pages > 0 && !(record->flags & RECORD_SURVEYED))
+	else if (pages > 0 && !(record->flags & RECORD_SCANNED))
 		take_off_forked(account, pages);
 }
 
@@ -176,11 +176,11 @@ static __always_inline void wear(struct account *account, __s64 pages)
 	__sync_fetch_and_add(&account->worn_pages, pages);
 	note_growth(account, pages);
 	end_doubles(account, pages - sink(account, pages));
-	if (is_surveyed_now(account))
+	if (is_scanned_now(account))
 		__sync_fetch_and_add(&account->born_lost_pages, pages);
 }
 
-/* Its end, or its way to another account. The end of a survey does not meet it any more: what it has
+/* Its end, or its way to another account. The end of a PSS scan does not meet it any more: what it has
  * given up since the beginning, and now, counts like that of those born meanwhile. */
 static __always_inline void give_up_all(struct mm_record *record, struct account *account)
 {
@@ -188,7 +188,7 @@ static __always_inline void give_up_all(struct mm_record *record, struct account
 
 	if (pages > most)
 		pages = most;
-	if (is_surveyed_now(account) && !(record->flags & RECORD_BORN))
+	if (is_scanned_now(account) && !(record->flags & RECORD_BORN))
 		__sync_fetch_and_add(&account->born_lost_pages,
 				     *(volatile __s64 *)&record->given_up_pages +
 					     (pages > 0 ? pages : 0));
@@ -197,7 +197,7 @@ static __always_inline void give_up_all(struct mm_record *record, struct account
 	record->shared_pages = 0;
 }
 
-/* A record that begins. What is born during a survey may be counted in what the survey finds of its
+/* A record that begins. What is born during a PSS scan may be counted in what the PSS scan finds of its
  * parent, and is not looked at itself. */
 static __always_inline void begin_sharing(struct mm_record *record)
 {
@@ -212,11 +212,11 @@ static __always_inline void begin_sharing(struct mm_record *record)
 	record->shared_pages = 0;
 }
 
-/* To be called when a walk can meet it: then either the survey that begins lists it, or it is seen here
+/* To be called when a walk can meet it: then either the PSS scan that begins lists it, or it is seen here
  * that one has begun. */
 static __always_inline void note_birth(struct mm_record *record, struct account *account)
 {
-	if (!is_surveyed_now(account))
+	if (!is_scanned_now(account))
 		return;
 	record->shared_pages = ALL_PAGES;
 	__sync_fetch_and_or(&record->flags, RECORD_BORN);
@@ -370,13 +370,13 @@ static __always_inline void note_inherited(struct mm_record *record)
 	__sync_fetch_and_or(&record->flags, RECORD_GREW);
 }
 
-/* Of its pages so many may be counted elsewhere too although no survey says so: what it inherited, and
+/* Of its pages so many may be counted elsewhere too although no PSS scan says so: what it inherited, and
  * shared memory. `soft`: came without memory growing, or cannot be told from it. */
 static __always_inline __s64 soft_doubt(const struct mm_record *record, bool in_force)
 {
 	__s64 shmem = record->pages[MEMBER_SHMEM];
 
-	if (in_force && (record->flags & RECORD_SURVEYED)) {
+	if (in_force && (record->flags & RECORD_SCANNED)) {
 		shmem -= record->known_shmem_pages;
 		return shmem > 0 ? shmem : 0;
 	}
@@ -389,22 +389,22 @@ static __always_inline __s64 soft_doubt(const struct mm_record *record, bool in_
  * was forked with are copies by now. Who has run for long has taken more than that says. */
 static __always_inline __s64 faults_of(__u64 owner)
 {
-	__u64 signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
+	__u64 signal = owner ? (__u64)PROBE_READ(owner, struct task_struct, signal) : 0;
 
 	if (!signal)
 		return 0;
 	/* One that had to be tried again counts as a major one (mm/memory.c mm_account_fault()). */
-	return (__s64)FAR_READ(signal, struct signal_struct, min_flt) +
-	       (__s64)FAR_READ(signal, struct signal_struct, maj_flt) +
-	       (__s64)FAR_READ(owner, struct task_struct, min_flt) +
-	       (__s64)FAR_READ(owner, struct task_struct, maj_flt);
+	return (__s64)PROBE_READ(signal, struct signal_struct, min_flt) +
+	       (__s64)PROBE_READ(signal, struct signal_struct, maj_flt) +
+	       (__s64)PROBE_READ(owner, struct task_struct, min_flt) +
+	       (__s64)PROBE_READ(owner, struct task_struct, maj_flt);
 }
 
-/* Whether copies are told by its faults. Where a survey has looked they are told by what the correction sinks by. */
+/* Whether copies are told by its faults. Where a PSS scan has looked they are told by what the correction sinks by. */
 static __always_inline bool faults_tell(const struct mm_record *record, bool in_force)
 {
 	return (record->flags & RECORD_FORKED) || !(record->flags & RECORD_GREW) ||
-	       !(in_force && (record->flags & RECORD_SURVEYED));
+	       !(in_force && (record->flags & RECORD_SCANNED));
 }
 
 /* Pages that it may have copied: of those it was forked with, or those that others were forked with from it. A fault
@@ -449,17 +449,17 @@ static __always_inline void note_copies(struct mm_record *record, struct account
 static __always_inline __s64 merged_pages(const struct mm_record *record, __u64 mm, bool in_force)
 {
 	if (!bpf_core_field_exists(struct mm_struct, ksm_merging_pages) ||
-	    (in_force && (record->flags & RECORD_SURVEYED)))
+	    (in_force && (record->flags & RECORD_SCANNED)))
 		return 0;
-	return FAR_READ(mm, struct mm_struct, ksm_merging_pages);
+	return PROBE_READ(mm, struct mm_struct, ksm_merging_pages);
 }
 
-/* And so many because they may have ceased to be shared since the survey, and may as well not have. */
+/* And so many because they may have ceased to be shared since the PSS scan, and may as well not have. */
 static __always_inline __s64 hard_doubt(const struct mm_record *record, bool in_force)
 {
 	__s64 lost = *(volatile __s64 *)&record->lost_pages;
 
-	if (!in_force || !(record->flags & RECORD_SURVEYED))
+	if (!in_force || !(record->flags & RECORD_SCANNED))
 		return 0;
 	return lost < record->shared_pages ? lost : record->shared_pages;
 }
@@ -469,7 +469,7 @@ static __always_inline __s64 own_pages(const struct mm_record *record, __s64 pag
 {
 	__s64 duplicate = (__s64)record->duplicate_pages - record->lost_pages;
 
-	if (!in_force || !(record->flags & RECORD_SURVEYED) || duplicate <= 0)
+	if (!in_force || !(record->flags & RECORD_SCANNED) || duplicate <= 0)
 		return pages;
 	return pages > duplicate ? pages - duplicate : 0;
 }

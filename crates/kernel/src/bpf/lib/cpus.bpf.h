@@ -63,12 +63,12 @@ static __always_inline bool has_cpu(struct cpu_set *cpus, __u32 cpu)
 /* What one CPU keeps back of the counter whose parts begin there. */
 static __always_inline __s64 part_of(const struct cpu_offsets *offsets, __u64 parts, __u32 cpu)
 {
-	return FAR_READ(parts + offsets->of[cpu % MOST_CPUS], struct refcount_struct, refs.counter);
+	return PROBE_READ(parts + offsets->of[cpu % MOST_CPUS], struct refcount_struct, refs.counter);
 }
 
 static __always_inline __u64 parts_of(__u64 mm, __u32 member)
 {
-	return (__u64)FAR_READ(far_counter(mm, member), struct percpu_counter, counters);
+	return (__u64)PROBE_READ(probe_counter(mm, member), struct percpu_counter, counters);
 }
 
 /* What the CPUs of a set, of which each may keep back its part, can hide of one account. Before 6.2 threads keep back,
@@ -108,11 +108,11 @@ __noinline int keeps_back(__u64 mm, __u32 bit)
  * event of it puts its CPU in. Returns how many were not there. */
 __noinline int find_cpus(struct cpu_set *cpus, __u64 mm)
 {
-	__u64 owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
+	__u64 owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
 	int found = 0;
 	__u32 bit;
 
-	if (!cpus || (!rss_is_atomic() && owner && FAR_READ(owner, struct task_struct, __state) == TASK_NEW))
+	if (!cpus || (!rss_is_atomic() && owner && PROBE_READ(owner, struct task_struct, __state) == TASK_NEW))
 		return 0;
 	for (bit = 0; bit < CPU_BITS && bit < possible_cpus; bit++)
 		if (rss_is_atomic() || keeps_back(mm, bit))

@@ -13,12 +13,12 @@ enum {
 	TASK_IS_TRACED = 8,		/* include/linux/sched.h __TASK_TRACED */
 };
 
-/* Of its pages so many stay with the living when it ends: what a survey has found, and without one what it was
+/* Of its pages so many stay with the living when it ends: what a PSS scan has found, and without one what it was
  * forked with and has not copied. */
 static __always_inline __s64 shared_with_living(const struct mm_record *record, const struct account *account,
 						__u64 owner)
 {
-	if (record->flags & RECORD_SURVEYED)
+	if (record->flags & RECORD_SCANNED)
 		return is_corrected(account, bpf_ktime_get_ns()) ?
 			       (__s64)record->duplicate_pages - record->lost_pages :
 			       0;
@@ -46,20 +46,20 @@ static __always_inline bool means_dying(enum mm_state state)
  * would otherwise hold memory that does not count. */
 static __always_inline bool is_dying(__u64 signal)
 {
-	__u32 flags = FAR_READ(signal, struct signal_struct, flags);
+	__u32 flags = PROBE_READ(signal, struct signal_struct, flags);
 
 	if (!(flags & SIGNAL_GROUP_EXIT))
 		return false;
 	if (!bpf_core_field_exists(((struct signal_struct *)0)->core_state))
 		return !(flags & SIGNAL_GROUP_COREDUMP);
-	return !FAR_READ(signal, struct signal_struct, core_state);
+	return !PROBE_READ(signal, struct signal_struct, core_state);
 }
 
 /* Nor is one that its tracer holds at its exit (PTRACE_O_TRACEEXIT), with all its memory, for as long as
  * he likes. A victim of ours has a second, in which the user half takes its memory all the same. */
 static __always_inline bool is_held_at_exit(const struct mm_record *record, __u64 owner)
 {
-	if (!(FAR_READ(owner, struct task_struct, __state) & TASK_IS_TRACED))
+	if (!(PROBE_READ(owner, struct task_struct, __state) & TASK_IS_TRACED))
 		return false;
 	return !record->marked_ns || bpf_ktime_get_ns() - record->marked_ns > HELD_AT_EXIT_NS;
 }
@@ -113,9 +113,9 @@ static __noinline int tell_death(struct mm_record *record, __u64 owner)
  */
 __noinline int refresh_state(struct mm_record *record, __u64 mm)
 {
-	__u64 owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
+	__u64 owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
 	struct ledger_state *state = ledger_state();
-	__u64 signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
+	__u64 signal = owner ? (__u64)PROBE_READ(owner, struct task_struct, signal) : 0;
 	struct account *account;
 	__u32 was;
 
@@ -127,14 +127,14 @@ __noinline int refresh_state(struct mm_record *record, __u64 mm)
 			__sync_val_compare_and_swap(&record->state, was, MM_LIVING);
 		/* Whom to help when it has left its address space: nothing leads from there to it. */
 		if (was == MM_LIVING)
-			note_owner(record, FAR_READ(owner, struct task_struct, tgid));
+			note_owner(record, PROBE_READ(owner, struct task_struct, tgid));
 		return 0;
 	}
 	/* Without an owner it is being taken apart, or somebody keeps it (process_vm_readv(2) under way, an open
 	 * /proc/PID/mem that is being read): then nothing of it is on its way out with anybody. */
 	if (!means_dying(was))
 		begin_dying(record, owner);
-	if (!owner && FAR_READ(record->mm, struct mm_struct, mm_users.counter) > 0) {
+	if (!owner && PROBE_READ(record->mm, struct mm_struct, mm_users.counter) > 0) {
 		account = account_at(record->account);
 		is_kept(&record->dying, account ? account->patience.is_out : 0);
 	}
@@ -156,17 +156,17 @@ __noinline int refresh_state(struct mm_record *record, __u64 mm)
 /* What walks do with each record: its pages and its state read anew. Returns whether it is dying. */
 static __always_inline bool look_anew(struct mm_record *record, __u64 mm)
 {
-	sync_far(record, mm);
+	sync_at(record, mm);
 	return refresh_state(record, mm);
 }
 
 /* The same where events have told of all changes but these (NEAR_AND_READ). `signal`: its owner's, or 0. */
 static __always_inline bool look_again(struct mm_record *record, __u64 mm, __u64 signal)
 {
-	record->pages[MEMBER_PGTABLES] = FAR_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
-	record->pages[MEMBER_HUGETLB] = far_hugetlb(mm);
+	record->pages[MEMBER_PGTABLES] = PROBE_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
+	record->pages[MEMBER_HUGETLB] = probe_hugetlb(mm);
 	if (record->state == MM_LIVING && signal &&
-	    !(FAR_READ(signal, struct signal_struct, flags) & SIGNAL_GROUP_EXIT))
+	    !(PROBE_READ(signal, struct signal_struct, flags) & SIGNAL_GROUP_EXIT))
 		return false;
 	return refresh_state(record, mm);
 }

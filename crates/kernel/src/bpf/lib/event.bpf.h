@@ -35,10 +35,10 @@ static __always_inline struct event *reserve_event(struct ledger_state *state, _
 /* Which process the event is about, with what tells it from a later one of the same number. */
 static __always_inline void describe_victim(struct event *event, __u64 task)
 {
-	__u64 leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
+	__u64 leader = (__u64)PROBE_READ(task, struct task_struct, group_leader);
 
-	event->pid = FAR_READ(task, struct task_struct, tgid);
-	event->start_boottime_ns = FAR_READ(leader, struct task_struct, start_boottime);
+	event->pid = PROBE_READ(task, struct task_struct, tgid);
+	event->start_boottime_ns = PROBE_READ(leader, struct task_struct, start_boottime);
 	event->pidfs_number = pidfs_number(leader);
 	event->namespace_pid = namespace_pid(leader);
 	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)task)->comm);

@@ -33,21 +33,21 @@ enum exempt_hierarchy {
 
 static __always_inline bool is_users_own(__u64 node)
 {
-	__u64 attributes = (__u64)FAR_READ(node, struct kernfs_node, iattr);
+	__u64 attributes = (__u64)PROBE_READ(node, struct kernfs_node, iattr);
 
-	return attributes && FAR_READ(attributes, struct kernfs_iattrs, ia_uid.val);
+	return attributes && PROBE_READ(attributes, struct kernfs_iattrs, ia_uid.val);
 }
 
 static __always_inline __u64 group_of_css(__u64 css)
 {
-	return css ? (__u64)FAR_READ(css, struct cgroup_subsys_state, cgroup) : 0;
+	return css ? (__u64)PROBE_READ(css, struct cgroup_subsys_state, cgroup) : 0;
 }
 
 /* Where the memory controller is in the unified hierarchy, both are in that one. */
 static __always_inline __u64 group_in(__u64 task, enum exempt_hierarchy hierarchy)
 {
 	if (hierarchy == HIERARCHY_UNIFIED)
-		return (__u64)FAR_READ((__u64)FAR_READ(task, struct task_struct, cgroups), struct css_set, dfl_cgrp);
+		return (__u64)PROBE_READ((__u64)PROBE_READ(task, struct task_struct, cgroups), struct css_set, dfl_cgrp);
 	return group_of_css(memory_css_of(task));
 }
 
@@ -60,8 +60,8 @@ struct ascent {
 
 static __always_inline long look_at_group(__u32 level, struct ascent *ascent)
 {
-	__u64 node = (__u64)FAR_READ(ascent->group, struct cgroup, kn);
-	__u64 id = FAR_READ(node, struct kernfs_node, id);
+	__u64 node = (__u64)PROBE_READ(ascent->group, struct cgroup, kn);
+	__u64 id = PROBE_READ(node, struct kernfs_node, id);
 	__u32 *found, bits;
 
 	if (is_users_own(node))
@@ -76,7 +76,7 @@ static __always_inline long look_at_group(__u32 level, struct ascent *ascent)
 			return 1;
 		}
 	}
-	ascent->group = group_of_css((__u64)FAR_READ(ascent->group, struct cgroup, self.parent));
+	ascent->group = group_of_css((__u64)PROBE_READ(ascent->group, struct cgroup, self.parent));
 	return !ascent->group;
 }
 LOOP_BODY(look_at_group, struct ascent *, CGROUP_LEVELS)

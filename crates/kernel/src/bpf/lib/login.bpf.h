@@ -57,7 +57,7 @@ struct auxv_pair {
  * getauxval(AT_SECURE) tells it. Children have it from their parents. */
 static __always_inline bool is_secure_exec(void)
 {
-	__u64 mm = (__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
+	__u64 mm = (__u64)PROBE_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
 	__u64 auxv = mm + bpf_core_field_offset(struct mm_struct, saved_auxv);
 	struct auxv_pair pair;
 	int i;
@@ -74,18 +74,18 @@ static __always_inline bool is_secure_exec(void)
 
 static __always_inline bool leads_session(__u64 leader)
 {
-	__u64 signal = (__u64)FAR_READ(leader, struct task_struct, signal);
+	__u64 signal = (__u64)PROBE_READ(leader, struct task_struct, signal);
 
-	return signal && FAR_READ(signal, struct signal_struct, leader);
+	return signal && PROBE_READ(signal, struct signal_struct, leader);
 }
 
 /* Whether it has begun below what leads a terminal's session. */
 static __always_inline bool is_on_terminal(__u64 leader)
 {
-	__u64 parent = (__u64)FAR_READ(leader, struct task_struct, real_parent);
-	__u64 signal = parent ? (__u64)FAR_READ(parent, struct task_struct, signal) : 0;
+	__u64 parent = (__u64)PROBE_READ(leader, struct task_struct, real_parent);
+	__u64 signal = parent ? (__u64)PROBE_READ(parent, struct task_struct, signal) : 0;
 
-	return signal && FAR_READ(signal, struct signal_struct, leader) && FAR_READ(signal, struct signal_struct, tty);
+	return signal && PROBE_READ(signal, struct signal_struct, leader) && PROBE_READ(signal, struct signal_struct, tty);
 }
 
 /* The login that the running process is part of. Asked only where it would be refused: a walk to its ancestors. */
@@ -99,10 +99,10 @@ static inline struct login *login_of_me(void)
 	int i;
 
 	for (i = 0; i < LOGIN_GENERATIONS && leader; i++) {
-		key = key_of_login(uid, FAR_READ(leader, struct task_struct, tgid));
+		key = key_of_login(uid, PROBE_READ(leader, struct task_struct, tgid));
 		login = bpf_map_lookup_elem(&logins, &key);
-		if (login && login->began_ns == FAR_READ(leader, struct task_struct, start_boottime)) {
-			is_roots = FAR_READ(leader, struct task_struct, flags) & PF_FORKNOEXEC;
+		if (login && login->began_ns == PROBE_READ(leader, struct task_struct, start_boottime)) {
+			is_roots = PROBE_READ(leader, struct task_struct, flags) & PF_FORKNOEXEC;
 			if (bpf_ktime_get_ns() - login->since_ns >= LOGIN_NS)
 				return NULL;
 			if ((is_roots && (!below || leads_session(below))) || leads_session(leader) ||
@@ -111,8 +111,8 @@ static inline struct login *login_of_me(void)
 			return NULL;
 		}
 		below = leader;
-		parent = (__u64)FAR_READ(leader, struct task_struct, real_parent);
-		leader = parent ? (__u64)FAR_READ(parent, struct task_struct, group_leader) : 0;
+		parent = (__u64)PROBE_READ(leader, struct task_struct, real_parent);
+		leader = parent ? (__u64)PROBE_READ(parent, struct task_struct, group_leader) : 0;
 	}
 	return NULL;
 }

@@ -11,7 +11,7 @@
 
 enum { MOST_NODES = 16 };	/* what lies beyond them is not in it: each costs 118 steps of the verifier */
 
-static __always_inline __u64 far_number(__u64 at)
+static __always_inline __u64 probe_number(__u64 at)
 {
 	__u64 number = 0;
 
@@ -36,12 +36,12 @@ static __noinline __s64 machine_shmem(void)
 	int i;
 
 	for (i = 0; nodes && i < MOST_NODES; i++) {
-		node = far_number(nodes + i * sizeof(__u64));
+		node = probe_number(nodes + i * sizeof(__u64));
 		if (node)
-			node = (__u64)FAR_READ(node, struct mem_cgroup_per_node, lruvec.pgdat);
+			node = (__u64)PROBE_READ(node, struct mem_cgroup_per_node, lruvec.pgdat);
 		/* There are fewer places than nodes that there could be. */
-		if (node && FAR_READ(node, struct pglist_data, node_id) == i)
-			pages += (__s64)far_number(node + bpf_core_field_offset(struct pglist_data, vm_stat) +
+		if (node && PROBE_READ(node, struct pglist_data, node_id) == i)
+			pages += (__s64)probe_number(node + bpf_core_field_offset(struct pglist_data, vm_stat) +
 						    bpf_core_enum_value(enum node_stat_item, NR_SHMEM) * sizeof(__u64));
 	}
 	return pages > 0 ? pages : 0;

@@ -61,12 +61,12 @@ struct {
 	__type(value, struct ledger_state);
 } state_map SEC(".maps");
 
-/* The surveys under way, one behind the other. Written by begin_survey and the user half, read by end_survey.
+/* The PSS scans under way, one behind the other. Written by begin_pss_scan and the user half, read by end_pss_scan.
  * Bound: SHARERS each. Full: the rest is not looked at and counts in full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, SHARERS * SURVEYS);
+	__uint(max_entries, SHARERS * PSS_SCANS);
 	__type(key, __u32);
 	__type(value, struct sharer);
 } sharers SEC(".maps");

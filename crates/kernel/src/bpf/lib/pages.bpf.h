@@ -65,7 +65,7 @@ static __always_inline __u64 possible_from(__u32 cpu)
 /* Exact pages of one member: the shared part and what CPUs keep back. `cpus`: those that
  * do; NULL: nobody knows. Global: a loop over CPUs, which a verifier goes through once and not for each member and
  * state of who asks; and it takes little of the stack, for most ways end here. */
-__noinline __s64 far_member(__u64 mm, const struct cpu_set *cpus, __u32 member)
+__noinline __s64 probe_member(__u64 mm, const struct cpu_set *cpus, __u32 member)
 {
 	const struct cpu_offsets *offsets = cpu_offsets_of();
 	__u64 parts, word;
@@ -74,10 +74,10 @@ __noinline __s64 far_member(__u64 mm, const struct cpu_set *cpus, __u32 member)
 	int i;
 
 	if (rss_is_atomic()) {
-		bpf_probe_read_kernel(&pages, sizeof(pages), (void *)far_counter(mm, member));
+		bpf_probe_read_kernel(&pages, sizeof(pages), (void *)probe_counter(mm, member));
 		return pages;
 	}
-	pages = FAR_READ(far_counter(mm, member), struct percpu_counter, count);
+	pages = PROBE_READ(probe_counter(mm, member), struct percpu_counter, count);
 	parts = parts_of(mm, member);
 	if (!parts || !offsets)
 		return pages;
@@ -99,17 +99,17 @@ __noinline __s64 far_member(__u64 mm, const struct cpu_set *cpus, __u32 member)
 /* Exact, from an address: for walks, and whenever more than one member may have moved. Written down only if the record is
  * still that one's: who lost the processor in the middle would write into somebody else's. Global, for the stack of who
  * reads: nothing of it is left when what follows needs it. */
-__noinline int sync_far(struct mm_record *record, __u64 mm)
+__noinline int sync_at(struct mm_record *record, __u64 mm)
 {
 	__s64 anon, swap, shmem, file = 0;
 
 	if (!record)
 		return 0;
-	anon = far_member(mm, &record->cpus, MEMBER_ANON);
-	swap = far_member(mm, &record->cpus, MEMBER_SWAP);
-	shmem = far_member(mm, &record->cpus, MEMBER_SHMEM);
+	anon = probe_member(mm, &record->cpus, MEMBER_ANON);
+	swap = probe_member(mm, &record->cpus, MEMBER_SWAP);
+	shmem = probe_member(mm, &record->cpus, MEMBER_SHMEM);
 	if (count_file)
-		file = far_member(mm, &record->cpus, MEMBER_FILE);
+		file = probe_member(mm, &record->cpus, MEMBER_FILE);
 	if (*(volatile __u64 *)&record->mm != mm)
 		return 0;
 	record->pages[MEMBER_ANON] = anon;
@@ -118,8 +118,8 @@ __noinline int sync_far(struct mm_record *record, __u64 mm)
 	if (count_file)
 		record->pages[MEMBER_FILE] = file;
 	record->pages[MEMBER_PGTABLES] =
-		FAR_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
-	record->pages[MEMBER_HUGETLB] = far_hugetlb(mm);
+		PROBE_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
+	record->pages[MEMBER_HUGETLB] = probe_hugetlb(mm);
 	return 0;
 }
 

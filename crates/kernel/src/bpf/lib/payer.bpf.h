@@ -42,7 +42,7 @@ __noinline __u32 payer_below(struct userns_owner *owner)
 }
 
 /* Who pays for `uid` in a namespace at an address, `level` below the initial one. */
-static __always_inline __u32 far_payer_in(__u64 ns, int level, __u32 uid)
+static __always_inline __u32 probe_payer_in(__u64 ns, int level, __u32 uid)
 {
 	struct userns_owner owner = { .ns = ns, .uid = uid };
 
@@ -51,7 +51,7 @@ static __always_inline __u32 far_payer_in(__u64 ns, int level, __u32 uid)
 
 static __always_inline __u32 payer_in(struct user_namespace *ns, __u32 uid)
 {
-	return ns ? far_payer_in((__u64)ns, ns->level, uid) : uid;
+	return ns ? probe_payer_in((__u64)ns, ns->level, uid) : uid;
 }
 
 /* By credentials: a task's, or those a file was opened with. */
@@ -93,18 +93,18 @@ static __always_inline bool payer_of_task(struct task_struct *owner, struct paye
 }
 
 /* The same for an address remembered earlier. */
-static __always_inline bool payer_of_far_task(__u64 owner, struct payer *payer)
+static __always_inline bool payer_of_task_at(__u64 owner, struct payer *payer)
 {
 	__u64 cred, ns;
 
 	if (!owner)
 		return false;
-	cred = (__u64)FAR_READ(owner, struct task_struct, real_cred);
+	cred = (__u64)PROBE_READ(owner, struct task_struct, real_cred);
 	if (!cred)
 		return false;
-	ns = (__u64)FAR_READ(cred, struct cred, user_ns);
-	payer->uid = far_payer_in(ns, ns ? FAR_READ(ns, struct user_namespace, level) : 0,
-				  FAR_READ(cred, struct cred, uid.val));
+	ns = (__u64)PROBE_READ(cred, struct cred, user_ns);
+	payer->uid = probe_payer_in(ns, ns ? PROBE_READ(ns, struct user_namespace, level) : 0,
+				  PROBE_READ(cred, struct cred, uid.val));
 	payer->user_ns = ns;
 	if (is_exempt(number_of((void *)owner)))
 		let_nobody(payer);
@@ -119,11 +119,11 @@ static __always_inline bool is_bursard(struct ledger_state *state, struct task_s
 }
 
 /* The same of a task at a remembered address; its process's number is known. */
-static __always_inline bool is_far_bursard(struct ledger_state *state, __u64 task, __u32 tgid)
+static __always_inline bool is_bursard_at(struct ledger_state *state, __u64 task, __u32 tgid)
 {
 	if (tgid != state->bursard_tgid)
 		return false;
-	return FAR_READ(FAR_READ(task, struct task_struct, group_leader), struct task_struct, start_boottime) ==
+	return PROBE_READ(PROBE_READ(task, struct task_struct, group_leader), struct task_struct, start_boottime) ==
 	       state->bursard_start_ns;
 }
 
@@ -136,8 +136,8 @@ static __always_inline bool is_beyond_refusal(struct ledger_state *state, struct
 /* Never a victim. */
 static __always_inline bool is_protected(struct ledger_state *state, __u64 owner, __u32 pid, int adj)
 {
-	return pid == 1 || adj <= OOM_SCORE_ADJ_MIN || is_far_bursard(state, owner, pid) ||
-	       (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD);
+	return pid == 1 || adj <= OOM_SCORE_ADJ_MIN || is_bursard_at(state, owner, pid) ||
+	       (PROBE_READ(owner, struct task_struct, flags) & PF_KTHREAD);
 }
 
 /* The id of an account entered, if there still is one: its processes pay for themselves when it is
@@ -300,7 +300,7 @@ static __always_inline __u32 account_of_owner(__u32 uid)
 /* Of a file in a file system of a namespace. */
 static __always_inline __u32 account_of_file(__u64 ns, int level, __u32 uid)
 {
-	return account_of_owner(far_payer_in(ns, level, uid));
+	return account_of_owner(probe_payer_in(ns, level, uid));
 }
 
 static __always_inline __u32 account_of_payer(struct ledger_state *state, const struct payer *payer)

@@ -21,25 +21,25 @@ __noinline int identify_inode(struct program *program, __u64 inode)
 	program->inode = 0;
 	program->device = 0;
 	program->generation = 0;
-	if (!inode || FAR_READ(inode, struct inode, i_uid.val) ||
-	    (FAR_READ(inode, struct inode, i_mode) & OTHERS_WRITE))
+	if (!inode || PROBE_READ(inode, struct inode, i_uid.val) ||
+	    (PROBE_READ(inode, struct inode, i_mode) & OTHERS_WRITE))
 		return 0;
-	program->device = FAR_READ(FAR_READ(inode, struct inode, i_sb), struct super_block, s_dev);
-	program->generation = FAR_READ(inode, struct inode, i_generation);
-	program->inode = FAR_READ(inode, struct inode, i_ino);
+	program->device = PROBE_READ(PROBE_READ(inode, struct inode, i_sb), struct super_block, s_dev);
+	program->generation = PROBE_READ(inode, struct inode, i_generation);
+	program->inode = PROBE_READ(inode, struct inode, i_ino);
 	return 0;
 }
 
-static __always_inline __u64 far_executable(__u64 mm)
+static __always_inline __u64 probe_executable(__u64 mm)
 {
-	return (__u64)FAR_READ(mm, struct mm_struct, exe_file);
+	return (__u64)PROBE_READ(mm, struct mm_struct, exe_file);
 }
 
 /* Just executed. */
 __noinline int note_program(struct mm_record *record, __u64 mm)
 {
 	if (record)
-		identify_inode(&record->program, number_of(FAR_READ(far_executable(mm), struct file, f_inode)));
+		identify_inode(&record->program, number_of(PROBE_READ(probe_executable(mm), struct file, f_inode)));
 	return 0;
 }
 
@@ -55,9 +55,9 @@ __noinline int learn_program(struct mm_record *record, const struct mm_record *p
 		record->program = parent->program;
 		return 0;
 	}
-	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	ns = (__u64)FAR_READ(FAR_READ(owner, struct task_struct, real_cred), struct cred, user_ns);
-	if (owner && ns && !FAR_READ(ns, struct user_namespace, level))
+	owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
+	ns = (__u64)PROBE_READ(PROBE_READ(owner, struct task_struct, real_cred), struct cred, user_ns);
+	if (owner && ns && !PROBE_READ(ns, struct user_namespace, level))
 		return note_program(record, mm);
 	return identify_inode(&record->program, 0);
 }

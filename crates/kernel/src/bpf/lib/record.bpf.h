@@ -50,7 +50,7 @@ static __always_inline bool is_taken_apart(const struct mm_record *record)
 {
 	__u64 mm = record->mm;
 
-	return !FAR_READ(mm, struct mm_struct, mm_users.counter) && far_ctx_id(mm) == record->ctx_id;
+	return !PROBE_READ(mm, struct mm_struct, mm_users.counter) && probe_ctx_id(mm) == record->ctx_id;
 }
 
 /* So much more is booked. What the dying grow by note_change() tells, while they are credited: after that what the living
@@ -235,7 +235,7 @@ static __always_inline void take_back(__u64 *booked, __u32 slot, __s64 *sum)
 
 /* By who does not own the address space: it may have ended meanwhile, and what is written down after
  * its record was closed would stay. A global function: verified once, not in each state of its callers. */
-__noinline int book_far(struct mm_record *record, __u32 slot, __u64 mm)
+__noinline int book_at(struct mm_record *record, __u32 slot, __u64 mm)
 {
 	struct account *account = account_at(slot);
 
@@ -355,7 +355,7 @@ static __noinline int move_record(struct mm_record *record, __u64 mm, __u32 slot
 static __always_inline bool payer_of_record(const struct mm_record *record, __u64 owner,
 					    struct payer *payer)
 {
-	if (!payer_of_far_task(owner, payer))
+	if (!payer_of_task_at(owner, payer))
 		return false;
 	if (is_entered(record->user_ns))
 		pay_into(payer, record->user_ns);
@@ -365,10 +365,10 @@ static __always_inline bool payer_of_record(const struct mm_record *record, __u6
 /* Whoever it was forked from, if that is the running process and in the books. */
 static __always_inline struct mm_record *parent_of(__u64 mm)
 {
-	__u64 own = (__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
+	__u64 own = (__u64)PROBE_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
 	__u32 index;
 
-	if (!own || own == mm || !far_executable(mm) || far_executable(own) != far_executable(mm))
+	if (!own || own == mm || !probe_executable(mm) || probe_executable(own) != probe_executable(mm))
 		return NULL;
 	index = find_record(own);
 	return index != NOBODY ? record_at(index) : NULL;

@@ -15,12 +15,12 @@ struct file_system_type___listed {
 	struct hlist_node list;
 } __attribute__((preserve_access_index));
 
-static __always_inline __u64 far_next_type(__u64 type)
+static __always_inline __u64 probe_next_type(__u64 type)
 {
 	__u64 node = 0;
 
 	if (bpf_core_field_exists(((struct file_system_type *)0)->next))
-		return (__u64)FAR_READ(type, struct file_system_type, next);
+		return (__u64)PROBE_READ(type, struct file_system_type, next);
 	if (!bpf_core_field_exists(((struct file_system_type___listed *)0)->list))
 		return 0;
 	bpf_probe_read_kernel(&node, sizeof(node),
@@ -29,19 +29,19 @@ static __always_inline __u64 far_next_type(__u64 type)
 	return node ? node - bpf_core_field_offset(struct file_system_type___listed, list) : 0;
 }
 
-static __always_inline __u64 far_shmem_info(__u64 inode)
+static __always_inline __u64 probe_shmem_info(__u64 inode)
 {
 	return inode - bpf_core_field_offset(struct shmem_inode_info, vfs_inode);
 }
 
 /* In memory or swapped out: nobody's MM_SWAPENTS has the latter. Files without pages are most. ramfs,
  * which any user may mount in a namespace of his own, is never swapped. */
-static __always_inline __s64 far_file_pages(__u64 inode, bool is_ramfs)
+static __always_inline __s64 probe_file_pages(__u64 inode, bool is_ramfs)
 {
-	__s64 pages = FAR_READ(FAR_READ(inode, struct inode, i_mapping), struct address_space, nrpages);
+	__s64 pages = PROBE_READ(PROBE_READ(inode, struct inode, i_mapping), struct address_space, nrpages);
 
 	if (!is_ramfs)
-		pages += FAR_READ(far_shmem_info(inode), struct shmem_inode_info, swapped);
+		pages += PROBE_READ(probe_shmem_info(inode), struct shmem_inode_info, swapped);
 	return pages;
 }
 
@@ -53,13 +53,13 @@ static __always_inline bool is_sysv(__u64 inode)
 	__u64 alias, dentry;
 	char name[4] = {};
 
-	if (!(FAR_READ(inode, struct inode, i_flags) & S_PRIVATE))
+	if (!(PROBE_READ(inode, struct inode, i_flags) & S_PRIVATE))
 		return false;
-	alias = (__u64)FAR_READ(inode, struct inode, i_dentry.first);
+	alias = (__u64)PROBE_READ(inode, struct inode, i_dentry.first);
 	if (!alias)
 		return false;
-	dentry = alias - far_alias_offset();
-	bpf_probe_read_kernel(name, sizeof(name), FAR_READ(dentry, struct dentry, d_name.name));
+	dentry = alias - probe_alias_offset();
+	bpf_probe_read_kernel(name, sizeof(name), PROBE_READ(dentry, struct dentry, d_name.name));
 	return name[0] == 'S' && name[1] == 'Y' && name[2] == 'S' && name[3] == 'V';
 }
 
@@ -69,7 +69,7 @@ static __always_inline bool outlives_processes(__u64 inode, bool in_own_ns)
 {
 	if (in_own_ns)
 		return false;
-	return FAR_READ(inode, struct inode, i_nlink) || is_sysv(inode);
+	return PROBE_READ(inode, struct inode, i_nlink) || is_sysv(inode);
 }
 
 /* What only its descriptors keep, of files its own user pays for: memfd, unlinked. Bounded by the
@@ -106,14 +106,14 @@ static __always_inline long weigh_descriptor(__u32 index, struct kept_files **of
 	bpf_probe_read_kernel(&file, sizeof(file), (void *)(kept->fds + index * sizeof(file)));
 	if (!file)
 		return 0;
-	inode = (__u64)FAR_READ(file, struct file, f_inode);
-	sb = (__u64)FAR_READ(inode, struct inode, i_sb);
-	type = (__u64)FAR_READ(sb, struct super_block, s_type);
+	inode = (__u64)PROBE_READ(file, struct file, f_inode);
+	sb = (__u64)PROBE_READ(inode, struct inode, i_sb);
+	type = (__u64)PROBE_READ(sb, struct super_block, s_type);
 	if (!type || (type != kept->tmpfs_type && type != kept->ramfs_type) ||
-	    FAR_READ(inode, struct inode, i_nlink) ||
-	    !is_paid_by(FAR_READ(inode, struct inode, i_uid.val), kept))
+	    PROBE_READ(inode, struct inode, i_nlink) ||
+	    !is_paid_by(PROBE_READ(inode, struct inode, i_uid.val), kept))
 		return 0;
-	kept->pages += far_file_pages(inode, type != kept->tmpfs_type);
+	kept->pages += probe_file_pages(inode, type != kept->tmpfs_type);
 	return 0;
 }
 LOOP_BODY(weigh_descriptor, struct kept_files **, (*what)->count)
@@ -126,7 +126,7 @@ static __always_inline __s64 kept_by(struct ledger_state *state, __u64 task, __u
 	__u64 table;
 	__u32 count;
 
-	table = (__u64)FAR_READ(FAR_READ(task, struct task_struct, files), struct files_struct, fdt);
+	table = (__u64)PROBE_READ(PROBE_READ(task, struct task_struct, files), struct files_struct, fdt);
 	if (!table)
 		return 0;
 	kept->tmpfs_type = state->tmpfs_type;
@@ -134,8 +134,8 @@ static __always_inline __s64 kept_by(struct ledger_state *state, __u64 task, __u
 	kept->uid = uid;
 	kept->payer = payer_of_owned(uid);
 	kept->pages = 0;
-	kept->fds = (__u64)FAR_READ(table, struct fdtable, fd);
-	count = FAR_READ(table, struct fdtable, max_fds);
+	kept->fds = (__u64)PROBE_READ(table, struct fdtable, fd);
+	count = PROBE_READ(table, struct fdtable, max_fds);
 	if (!kept->fds)
 		return 0;
 	if (count > *budget)

@@ -81,10 +81,10 @@ static __always_inline long step_out(__u32 index, struct way_out *way)
 {
 	__u32 owner;
 
-	if (!way->ns || FAR_READ(way->ns, struct user_namespace, level) <= 0)
+	if (!way->ns || PROBE_READ(way->ns, struct user_namespace, level) <= 0)
 		return 1;
-	owner = FAR_READ(way->ns, struct user_namespace, owner.val);
-	way->ns = (__u64)FAR_READ(way->ns, struct user_namespace, parent);
+	owner = PROBE_READ(way->ns, struct user_namespace, owner.val);
+	way->ns = (__u64)PROBE_READ(way->ns, struct user_namespace, parent);
 	if (owner) {
 		way->uid = owner;
 		way->home = way->ns;

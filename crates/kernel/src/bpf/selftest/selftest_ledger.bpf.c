@@ -230,9 +230,9 @@ SEC("syscall") int who_comes_late_changes_nothing_of_a_record_that_became_anothe
 	BEGIN(it);
 	it->record->pages[MEMBER_ANON] = 20;
 	book(it->record, it->account, SLOT);
-	book_far(it->record, OTHER, it->record->mm);	/* of another account */
-	book_far(it->record, SLOT, it->record->mm + 1);	/* of another process */
-	sync_far(it->record, it->record->mm + 1);
+	book_at(it->record, OTHER, it->record->mm);	/* of another account */
+	book_at(it->record, SLOT, it->record->mm + 1);	/* of another process */
+	sync_at(it->record, it->record->mm + 1);
 	EXPECT(it->record->pages[MEMBER_ANON] == 20);
 	EXPECT(it->account->held_pages == 20 && !it->other->held_pages);
 	return 0;
@@ -377,7 +377,7 @@ SEC("syscall") int shared_pages_given_up_lower_the_correction(void *ctx)
 {
 	BEGIN(it);
 	correct(it->account, 100);
-	it->record->flags = RECORD_SURVEYED | RECORD_GREW;
+	it->record->flags = RECORD_SCANNED | RECORD_GREW;
 	it->record->shared_pages = 30;
 	give_up(it->record, it->account, 20);
 	EXPECT(correction_of(it->account) == 80);
@@ -400,14 +400,14 @@ SEC("syscall") int a_copy_that_a_fault_tells_of_is_not_told_again(void *ctx)
 {
 	BEGIN(it);
 	it->account->over_ns = 1;
-	it->account->surveying_ns = bpf_ktime_get_ns();
+	it->account->scanning_ns = bpf_ktime_get_ns();
 	it->account->forked_pages = 10;
 	it->record->flags = RECORD_GREW;
 	it->record->shared_pages = 0;
 	it->record->given_up_pages = 0;
 	it->record->fault_base = 7;
 	note_copies(it->record, it->account, 1, true);
-	EXPECT(it->record->given_up_pages == 1); /* for the survey under way */
+	EXPECT(it->record->given_up_pages == 1); /* for the PSS scan under way */
 	EXPECT(it->record->fault_base == 8);
 	EXPECT(it->account->unmapped_in_doubt_pages == 0);
 	note_copies(it->record, it->account, 1, false); /* a thread's, whose faults are not known while it lives */

@@ -124,7 +124,7 @@ static __always_inline bool is_called_ramfs(__u64 type)
 	char name[6] = {};
 
 	bpf_probe_read_kernel(name, sizeof(name),
-			      (void *)FAR_READ(type, struct file_system_type, name));
+			      (void *)PROBE_READ(type, struct file_system_type, name));
 	return name[0] == 'r' && name[1] == 'a' && name[2] == 'm' && name[3] == 'f' && name[4] == 's' &&
 	       !name[5];
 }
@@ -141,7 +141,7 @@ static __always_inline long find_ramfs(__u32 index, __u64 **at)
 		state->ramfs_type = type;
 		return 1;
 	}
-	**at = far_next_type(type);
+	**at = probe_next_type(type);
 	return 0;
 }
 LOOP_BODY(find_ramfs, __u64 **, FILE_SYSTEM_TYPES)
@@ -181,12 +181,12 @@ SEC("syscall")
 int start_files(struct count_files_args *args)
 {
 	struct ledger_state *state = ledger_state();
-	__u64 file = far_own_file((__u32)args->fd), sb, type, next, *at = &next;
+	__u64 file = probe_own_file((__u32)args->fd), sb, type, next, *at = &next;
 
 	if (!state)
 		return -22;
-	sb = (__u64)FAR_READ(FAR_READ(file, struct file, f_inode), struct inode, i_sb);
-	type = (__u64)FAR_READ(sb, struct super_block, s_type);
+	sb = (__u64)PROBE_READ(PROBE_READ(file, struct file, f_inode), struct inode, i_sb);
+	type = (__u64)PROBE_READ(sb, struct super_block, s_type);
 	if (!file || !type)
 		return -9; /* EBADF */
 	state->tmpfs_type = type;

@@ -44,7 +44,7 @@ struct count {
 
 static __always_inline __u64 first_superblock(__u64 type)
 {
-	return type ? (__u64)FAR_READ(type, struct file_system_type, fs_supers.first) : 0;
+	return type ? (__u64)PROBE_READ(type, struct file_system_type, fs_supers.first) : 0;
 }
 
 /* A global function, so that the verifier looks at it once and not in every way in which a count can
@@ -65,10 +65,10 @@ __noinline int enter_superblock(struct count *count)
 	if (!node)
 		return 0;
 	count->sb = node - bpf_core_field_offset(struct super_block, s_instances);
-	count->at = (__u64)FAR_READ(count->sb, struct super_block, s_inodes.next);
-	ns = (__u64)FAR_READ(count->sb, struct super_block, s_user_ns);
-	count->sb_level = ns ? FAR_READ(ns, struct user_namespace, level) : 0;
-	count->sb_uid = far_payer_in(ns, count->sb_level, NOBODY);
+	count->at = (__u64)PROBE_READ(count->sb, struct super_block, s_inodes.next);
+	ns = (__u64)PROBE_READ(count->sb, struct super_block, s_user_ns);
+	count->sb_level = ns ? PROBE_READ(ns, struct user_namespace, level) : 0;
+	count->sb_uid = probe_payer_in(ns, count->sb_level, NOBODY);
 	count->sb_ns = ns;
 	count->uid = NOBODY;
 	return 0;
@@ -99,7 +99,7 @@ static __always_inline long begin_anew(struct ledger_state *state, struct count 
 
 static __always_inline void add_file(struct count *count, __u64 inode)
 {
-	__s64 pages = far_file_pages(inode, count->is_ramfs);
+	__s64 pages = probe_file_pages(inode, count->is_ramfs);
 	struct account *account;
 	__u64 ticket, seen;
 	__u32 uid;
@@ -107,7 +107,7 @@ static __always_inline void add_file(struct count *count, __u64 inode)
 
 	if (pages <= 0)
 		return;
-	uid = count->sb_uid != NOBODY ? count->sb_uid : FAR_READ(inode, struct inode, i_uid.val);
+	uid = count->sb_uid != NOBODY ? count->sb_uid : PROBE_READ(inode, struct inode, i_uid.val);
 	if (uid != count->uid) {
 		count->uid = uid;
 		count->slot = account_of_file(count->sb_ns, count->sb_level, uid);
@@ -143,15 +143,15 @@ static __always_inline long meet_file(__u32 index, struct count **of)
 		return 1;
 	if (at == sb + bpf_core_field_offset(struct super_block, s_inodes)) {
 		node = sb + bpf_core_field_offset(struct super_block, s_instances);
-		if (!FAR_READ(node, struct hlist_node, pprev)) /* unmounted meanwhile */
+		if (!PROBE_READ(node, struct hlist_node, pprev)) /* unmounted meanwhile */
 			return begin_anew(state, count);
-		count->node = (__u64)FAR_READ(node, struct hlist_node, next);
+		count->node = (__u64)PROBE_READ(node, struct hlist_node, next);
 		enter_superblock(count);
 		return 0;
 	}
 	inode = at - bpf_core_field_offset(struct inode, i_sb_list);
-	next = (__u64)FAR_READ(at, struct list_head, next);
-	if (!next || next == at || (__u64)FAR_READ(inode, struct inode, i_sb) != sb)
+	next = (__u64)PROBE_READ(at, struct list_head, next);
+	if (!next || next == at || (__u64)PROBE_READ(inode, struct inode, i_sb) != sb)
 		return begin_anew(state, count);
 	count->met++;
 	add_file(count, inode);

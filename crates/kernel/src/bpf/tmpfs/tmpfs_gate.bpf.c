@@ -108,7 +108,7 @@ static __always_inline int note_writer(struct inode *inode)
 
 static __always_inline bool is_locked_by(__u64 inode, struct task_struct *me)
 {
-	return far_writer(inode + bpf_core_field_offset(struct inode, i_rwsem)) == (__u64)me;
+	return probe_writer(inode + bpf_core_field_offset(struct inode, i_rwsem)) == (__u64)me;
 }
 
 /* --- whether there is room ------------------------------------------------------------------ */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A survey: how many pages an account's processes share, looked up by the user half between the two
+ * A PSS scan: how many pages an account's processes share, looked up by the user half between the two
  * programs here, and handed over as a correction.
  *
- * In bursard's context. One survey of an account at a time, several
+ * In bursard's context. One PSS scan of an account at a time, several
  *          accounts' at once.
  * Cost:    a walk over the records each.
  * Absent:  held counts shared pages in each process.
  */
-#ifndef BURSAR_SURVEY_BPF_H
-#define BURSAR_SURVEY_BPF_H
+#ifndef BURSAR_PSS_SCAN_BPF_H
+#define BURSAR_PSS_SCAN_BPF_H
 
 #include "react.bpf.h"
 
@@ -47,21 +47,21 @@ __noinline int list_record(__u32 index, struct listing *listing)
 		}
 		return 0;
 	}
-	if (!mm || far_ctx_id(mm) != record->ctx_id)
+	if (!mm || probe_ctx_id(mm) != record->ctx_id)
 		return 0;
-	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
+	owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
 	if (!owner)
 		return 0;
 	sharer = listing->count < SHARERS ? bpf_map_lookup_elem(&sharers, &place) : NULL;
 	if (!sharer)
 		return 1; /* full: the rest is counted as it stands */
-	sync_far(record, mm);
-	book_far(record, listing->slot, mm);
+	sync_at(record, mm);
+	book_at(record, listing->slot, mm);
 	sharer->mm = mm;
 	sharer->ctx_id = record->ctx_id;
 	sharer->record = index;
 	/* a thread of it: the leader may be dead */
-	sharer->tid = FAR_READ(owner, struct task_struct, pid);
+	sharer->tid = PROBE_READ(owner, struct task_struct, pid);
 	__sync_fetch_and_and(&record->flags, ~(RECORD_BORN | RECORD_FORKS));
 	__sync_lock_test_and_set(&record->given_up_pages, 0);
 	sharer->shared_pages = -1;
@@ -85,7 +85,7 @@ LOOP_BODY(list_one, struct listing *, records_made())
 
 /* Lists the processes. From here on whatever they give up is written down, looked at yet or not. For
  * slot 0, nobody's account, it only says that somebody is there to be asked, until he ends. */
-static __always_inline int list_sharers(struct begin_survey_args *args)
+static __always_inline int list_sharers(struct begin_pss_scan_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(args->slot);
@@ -96,9 +96,9 @@ static __always_inline int list_sharers(struct begin_survey_args *args)
 		state->answering_mm = (__u64)bpf_get_current_task_btf()->mm;
 	if (!state || !account || !args->slot || !(account->flags & ACCOUNT_USED))
 		return -2; /* ENOENT */
-	since = *(volatile __u64 *)&account->surveying_ns;
-	if ((since && now - since < SURVEY_STALE_NS) ||
-	    __sync_val_compare_and_swap(&account->surveying_ns, since, now) != since)
+	since = *(volatile __u64 *)&account->scanning_ns;
+	if ((since && now - since < PSS_SCAN_STALE_NS) ||
+	    __sync_val_compare_and_swap(&account->scanning_ns, since, now) != since)
 		return -16; /* EBUSY */
 	__sync_lock_test_and_set(&account->born_lost_pages, 0);
 	__sync_lock_test_and_set(&account->born_forked_pages, 0);
@@ -106,7 +106,7 @@ static __always_inline int list_sharers(struct begin_survey_args *args)
 	account->lazyfree_begun_pages = *(volatile __u64 *)&state->lazyfree_pages;
 	LOOP(list_one, &listing);
 	/* Of a page that one of the dying has, too, the living seem to have at most half a page too little each time
-	 * it is looked at: that is in doubt until the next survey. */
+	 * it is looked at: that is in doubt until the next PSS scan. */
 	__sync_fetch_and_add(&account->born_lost_pages, listing.dying_shared_pages >> 1);
 	args->count = listing.count;
 	args->began_ns = now;
@@ -117,7 +117,7 @@ struct reckoning {
 	__u32 slot;
 	__u32 first;
 	__u32 count;
-	__u32 is_corrected;	/* what the last survey found is in force */
+	__u32 is_corrected;	/* what the last PSS scan found is in force */
 	__s64 copied_pages;
 	__s64 duplicate_pages;
 	__s64 duplicate_shmem_pages;
@@ -160,7 +160,7 @@ static __always_inline long reckon_one(__u32 index, struct reckoning *reckoning)
 		record->lost_pages = lost;
 		record->shared_pages = ALL_PAGES;
 		barrier();
-		__sync_fetch_and_and(&record->flags, ~RECORD_SURVEYED);
+		__sync_fetch_and_and(&record->flags, ~RECORD_SCANNED);
 		goto out;
 	}
 	if (lost > shared)
@@ -173,12 +173,12 @@ static __always_inline long reckon_one(__u32 index, struct reckoning *reckoning)
 	/* Its faults tell no more of what it has copied so far. */
 	if (!(record->flags & RECORD_FORKS))
 		reckoning->copied_pages += copied_pages(record, reckoning->is_corrected,
-							(__u64)FAR_READ(sharer->mm, struct mm_struct, owner));
+							(__u64)PROBE_READ(sharer->mm, struct mm_struct, owner));
 	/* what was inherited and is not shared any more will not be again */
 	if (!(record->flags & RECORD_GREW) || (__s64)record->inherited_pages > shared)
 		record->inherited_pages = small(shared);
 	/* It may fork meanwhile: what that sets stays. */
-	__sync_fetch_and_or(&record->flags, RECORD_GREW | RECORD_SURVEYED);
+	__sync_fetch_and_or(&record->flags, RECORD_GREW | RECORD_SCANNED);
 	__sync_fetch_and_and(&record->flags, ~(RECORD_BORN | RECORD_NEW |
 					       (record->flags & RECORD_FORKS ? 0 : RECORD_FORKED)));
 	barrier();
@@ -193,7 +193,7 @@ LOOP_BODY(reckon_one, struct reckoning *, what->count)
 
 /* What was found becomes the account's correction, less what was given up since it began to be looked
  * for. What waited for it is decided next. */
-static __always_inline int take_correction(struct end_survey_args *args)
+static __always_inline int take_correction(struct end_pss_scan_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(args->slot);
@@ -204,14 +204,14 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	if (!state || !account)
 		return -2;
 	/* Not ours any more: another one has begun, or the account has another tenant. */
-	if (account->surveying_ns != args->began_ns)
+	if (account->scanning_ns != args->began_ns)
 		return -116; /* ESTALE */
 	before = *(volatile __s64 *)&account->correction_pages;
 	ended_before = *(volatile __s64 *)&account->ended_pages;
 	reckoning.is_corrected = is_corrected(account, now);
 	LOOP(reckon_one, &reckoning);
 	note_growth(account, reckoning.copied_pages);
-	account->surveying_ns = 0;
+	account->scanning_ns = 0;
 	ended = *(volatile __s64 *)&account->born_lost_pages;
 	correction = reckoning.duplicate_pages - reckoning.lost_pages - ended;
 	/* No more was taken off than was found, however many have ended. */
@@ -227,7 +227,7 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	correction += __sync_fetch_and_add(&account->correction_pages, correction - before) - before;
 	if (correction < 0)
 		correction = 0;
-	account->survey_ns = now - args->began_ns;
+	account->scan_ns = now - args->began_ns;
 	account->corrected_ns = now;
 	account->correction_until_ns = now + args->lifetime_ns;
 	account->lazyfree_pages = account->lazyfree_begun_pages;
@@ -243,4 +243,4 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	return CALL_CHANGED_LEVEL;
 }
 
-#endif /* BURSAR_SURVEY_BPF_H */
+#endif /* BURSAR_PSS_SCAN_BPF_H */
