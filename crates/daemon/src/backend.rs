@@ -58,8 +58,10 @@ pub(crate) trait Backend: Holdings {
     /// Processes of these programs, and of no others, go after others from now on.
     fn spare(&mut self, programs: &[Program]) -> Result<()>;
 
-    /// Processes in these control groups are nobody's from now on.
-    fn exempt(&mut self, groups: &[ExemptCgroup]) -> Result<()>;
+    /// Processes in these control groups are nobody's from now on. A scan looks at each process's group itself.
+    fn exempt(&mut self, _groups: &[ExemptCgroup]) -> Result<()> {
+        Ok(())
+    }
 
     /// Subordinate uids that processes have outside of user namespaces: all, or some of many.
     fn subuids_met(&self) -> Result<BTreeSet<Uid>>;
@@ -77,11 +79,18 @@ pub(crate) trait Backend: Holdings {
     fn error_bound(&self) -> Bytes;
 
     /// What only a kernel half can do; `None` where there is none.
-    fn kernel(&self) -> Option<&KernelFeatures>;
+    fn kernel(&self) -> Option<&KernelFeatures> {
+        None
+    }
 
     /// The kernel half, to be changed.
-    fn kernel_mut(&mut self) -> Option<&mut KernelFeatures>;
+    fn kernel_mut(&mut self) -> Option<&mut KernelFeatures> {
+        None
+    }
 
-    /// The daemon ends: what stays behind? Returns what happened by then, and whether all of it went that should.
-    fn leave(&mut self, release: bool) -> (Vec<Fact>, Result<()>);
+    /// The daemon ends: what stays behind? Without a kernel half nothing. Returns what happened by then, and whether all of
+    /// it went that should.
+    fn leave(&mut self, _release: bool) -> (Vec<Fact>, Result<()>) {
+        (Vec::new(), Ok(()))
+    }
 }

@@ -375,11 +375,23 @@ impl KernelHalf {
         }
     }
 
+    /// Meets every task of the machine once: a process has no record that should have one. In the timer's time, or in ours
+    /// where it cannot.
+    ///
+    /// # Errors
+    /// As [`Self::resum_now`] and [`Self::walk_tasks`].
+    pub fn find_unrecorded(&self) -> Result<(), Error> {
+        match self.pins.path("link_discover").exists() {
+            true => self.walk_tasks(),
+            false => self.resum_now(),
+        }
+    }
+
     /// Meets every task of the machine once, in our own time: for kernels whose timer cannot.
     ///
     /// # Errors
     /// When the iterator cannot be read.
-    pub fn walk_tasks(&self) -> Result<(), Error> {
+    fn walk_tasks(&self) -> Result<(), Error> {
         const PATIENCE: Duration = Duration::from_secs(10);
         let link = self.pins.link("link_discover")?;
         call::walk(&link, "walk all tasks", PATIENCE)

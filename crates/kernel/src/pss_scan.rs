@@ -121,9 +121,10 @@ impl PssScans {
             sharers,
             records: pins.map("mms")?,
             watch: [
+                // The first acts on what the others count.
+                "on_page_alloc",
                 "on_user_fault",
                 "on_kernel_fault",
-                "on_page_alloc",
                 "on_collapse",
             ]
             .iter()

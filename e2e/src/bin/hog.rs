@@ -45,6 +45,7 @@
 //! | `mergeable` | lets the kernel merge equal pages of what it holds (MADV_MERGEABLE) |
 //! | `attachable` | lets processes of the same user write into it |
 //! | `overwrite` | gives up what it holds and writes it anew where its children (`leave`) have it |
+//! | `overwrite-by-pages` | the same page by page, each after a system call that fails for want of memory it may write to |
 //! | `read-map=PATH` | maps a file and reads all of it |
 //! | `vfork-exec=N`, `fork-exec=N` | starts a program N times, one after the other |
 //! | `await=PATH` | waits until there is such a file |
@@ -205,15 +206,16 @@ fn overwrite(
     children: &[i32],
     places: &[(*mut u8, usize)],
     written: Option<&AtomicU64>,
+    (piece, before): (usize, impl Fn()),
 ) {
-    const PIECE: usize = 256 << 10;
-    let mut source = vec![3_u8; PIECE];
+    let mut source = vec![3_u8; piece];
     for &child in children {
         for &(at, length) in places {
-            for offset in (0..length).step_by(PIECE) {
+            for offset in (0..length).step_by(piece) {
+                before();
                 let local = libc::iovec {
                     iov_base: source.as_mut_ptr().cast(),
-                    iov_len: PIECE.min(length - offset),
+                    iov_len: piece.min(length - offset),
                 };
                 let remote = libc::iovec {
                     iov_base: at.wrapping_add(offset).cast(),
@@ -496,7 +498,19 @@ fn perform(steps: &[String]) {
             "overwrite" => {
                 let written = tallies.map(|path| tally(step, path));
                 held.iter().for_each(|&(at, length)| unmap(at, length));
-                overwrite(step, &left, &held, written);
+                overwrite(step, &left, &held, written, (256 << 10, || ()));
+            }
+            "overwrite-by-pages" => {
+                let page = map(PAGE, libc::MAP_PRIVATE).unwrap_or_else(|| fail(step, "no page"));
+                // SAFETY: our own page, which nobody else knows: touched, and read-only from then on.
+                unsafe {
+                    page.write_volatile(1);
+                    libc::mprotect(page.cast(), PAGE, libc::PROT_READ);
+                }
+                // SAFETY: the kernel may not write there, and says so.
+                let in_vain = || assert!(unsafe { libc::getrandom(page.cast(), 1, 0) } < 0);
+                held.iter().for_each(|&(at, length)| unmap(at, length));
+                overwrite(step, &left, &held, None, (PAGE, in_vain));
             }
             "read-map" => {
                 use std::os::fd::AsRawFd;

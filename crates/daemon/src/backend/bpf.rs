@@ -270,7 +270,7 @@ impl Backend for BpfBackend {
             .iter()
             .any(|it| it.event.kind == KernelEventKind::Unrecorded)
         {
-            self.kernel.half.walk_tasks()?;
+            self.kernel.half.find_unrecorded()?;
         }
         if all
             .iter()

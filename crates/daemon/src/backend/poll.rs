@@ -10,12 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_config::Program;
 use bursar_host::{ExemptCgroups, Timer};
-use bursar_model::{AccountId, BackendKind, Bytes, ExemptCgroup, KernelHalfStatus, Trigger, Uid};
+use bursar_model::{AccountId, BackendKind, Bytes, KernelHalfStatus, Trigger, Uid};
 use bursar_policy::Plan;
 use bursar_watchdog::TimedQuery;
 
 use super::Backend;
-use super::kernel_features::KernelFeatures;
 use super::reading::Reading;
 use super::scan::Scan;
 use crate::fact::{Fact, Victim};
@@ -89,11 +88,6 @@ impl Backend for PollBackend {
         Ok(())
     }
 
-    /// A scan looks at each process's group itself.
-    fn exempt(&mut self, _groups: &[ExemptCgroup]) -> Result<()> {
-        Ok(())
-    }
-
     fn kill_failed(&mut self, victim: &Victim) {
         self.scan.kill_failed(victim);
     }
@@ -106,14 +100,6 @@ impl Backend for PollBackend {
         Ok(())
     }
 
-    fn kernel(&self) -> Option<&KernelFeatures> {
-        None
-    }
-
-    fn kernel_mut(&mut self) -> Option<&mut KernelFeatures> {
-        None
-    }
-
     fn status(&self) -> KernelHalfStatus {
         KernelHalfStatus {
             timer: true,
@@ -124,9 +110,5 @@ impl Backend for PollBackend {
     fn error_bound(&self) -> Bytes {
         // Nothing bounds what is allocated between two looks but the speed of the machine.
         Bytes::MAX
-    }
-
-    fn leave(&mut self, _release: bool) -> (Vec<Fact>, Result<()>) {
-        (Vec::new(), Ok(()))
     }
 }

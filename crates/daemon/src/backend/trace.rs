@@ -18,16 +18,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bursar_config::Program;
 use bursar_host::{ExemptCgroups, Timer};
-use bursar_model::{
-    AccountId, BackendKind, Bytes, ExemptCgroup, KernelHalfStatus, Pid, Trigger, Uid,
-};
+use bursar_model::{AccountId, BackendKind, Bytes, KernelHalfStatus, Pid, Trigger, Uid};
 use bursar_policy::Plan;
 use bursar_protocol::LineBuffer;
 use bursar_watchdog::TimedQuery;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Backend;
-use super::kernel_features::KernelFeatures;
 use super::reading::Reading;
 use super::scan::Scan;
 use crate::fact::{Fact, Victim};
@@ -338,11 +335,6 @@ impl Backend for TraceBackend {
         Ok(())
     }
 
-    /// A scan looks at each process's group itself.
-    fn exempt(&mut self, _groups: &[ExemptCgroup]) -> Result<()> {
-        Ok(())
-    }
-
     fn kill_failed(&mut self, victim: &Victim) {
         self.scan.kill_failed(victim);
     }
@@ -364,14 +356,6 @@ impl Backend for TraceBackend {
         self.scan.measure(projections)
     }
 
-    fn kernel(&self) -> Option<&KernelFeatures> {
-        None
-    }
-
-    fn kernel_mut(&mut self) -> Option<&mut KernelFeatures> {
-        None
-    }
-
     fn status(&self) -> KernelHalfStatus {
         KernelHalfStatus {
             events_lost: self.lost,
@@ -382,10 +366,6 @@ impl Backend for TraceBackend {
     fn error_bound(&self) -> Bytes {
         // What is allocated between an event and its line being read is bounded by nothing.
         Bytes::MAX
-    }
-
-    fn leave(&mut self, _release: bool) -> (Vec<Fact>, Result<()>) {
-        (Vec::new(), Ok(()))
     }
 }
 

@@ -4,7 +4,7 @@
  * numbers are asked for at run time: fields, types and kfuncs are.
  *
  * Two families of accessors: mm_*() take a BTF pointer the verifier knows (the event's argument) and
- * compile to plain loads; far_*() and PROBE_READ() take an address remembered earlier, which may be
+ * compile to plain loads; probe_*() and PROBE_READ() take an address remembered earlier, which may be
  * stale: what they read is checked (mm_ctx_id) or harmless.
  */
 #ifndef BURSAR_COMPAT_BPF_H

@@ -250,7 +250,7 @@ static __always_inline int store_bounds(struct set_limit_args *args)
 	    account->limit_pages == args->limit_pages && account->measure == args->measure &&
 	    account->private_barrier_pages == args->private_barrier_pages &&
 	    account->private_observed == args->private_observed)
-		return 0;
+		return args->slot ? CALL_CHANGED_LEVEL : 0; /* who stored it may have ended before that was acted on */
 	/* Bounds to be observed are so before they are there; those before are, until others are there. */
 	if (observes)
 		__sync_fetch_and_or(&account->flags, ACCOUNT_OBSERVED);

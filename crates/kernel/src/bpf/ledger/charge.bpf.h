@@ -82,10 +82,9 @@ static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, 
 	parent = index != NOBODY ? record_at(index) : NULL;
 	if (!parent || parent->account != record->account)
 		return 0;
-	if (record->flags & RECORD_NEW)
+	/* Or a re-sum has booked the child first. */
+	if ((record->flags & RECORD_NEW) || !(parent->flags & RECORD_FORKS))
 		begin_fork(parent, account, (__u64)PROBE_READ(mm_of_me, struct mm_struct, owner));
-	else if (!(parent->flags & RECORD_FORKS)) /* a re-sum has booked the child first */
-		__sync_fetch_and_or(&parent->flags, RECORD_FORKED | RECORD_FORKS);
 	pages = small(private_pages(record));
 	if (pages > record->inherited_pages) {
 		__sync_fetch_and_add(&account->forked_pages, pages - record->inherited_pages);

@@ -152,71 +152,68 @@ static __always_inline enum writes writes_of_call(void)
 }
 #endif
 
+/* The running process's record, and its account; NULL: it has none. */
+static __always_inline struct account *own_account(struct mm_record **record)
+{
+	__u64 mm = own_mm();
+	__u32 index = mm ? find_record(mm) : NOBODY;
+
+	*record = index != NOBODY ? record_at(index) : NULL;
+	return *record ? account_at((*record)->account) : NULL;
+}
+
+/* Whether copies that the process makes of its pages matter. */
+static __always_inline bool may_copy(const struct mm_record *record, const struct account *account)
+{
+	return record->shared_pages || is_scanned_now(account);
+}
+
 /* The running task's pages that are copies. Returns the account, 0 if that has nothing of it. */
 static __always_inline __u32 count_copies(__s64 pages, enum writes writes)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
 	struct mm_record *record;
-	struct account *account;
-	__u32 index;
-	__u64 mm;
+	struct account *account = own_account(&record);
+	__u64 owner;
 
-	mm = own_mm();
-	index = mm ? find_record(mm) : NOBODY;
-	record = index != NOBODY ? record_at(index) : NULL;
-	account = record ? account_at(record->account) : NULL;
-	if (!account)
+	if (!account || !record)
 		return 0;
 	if (writes != WRITES_OWN) {
 		if (!account->over_ns && !is_scanned_now(account) && !correction_of(account))
 			return 0;
 		wear(account, pages);
 	} else {
-		if (!record->shared_pages && !is_scanned_now(account))
+		if (!may_copy(record, account))
 			return 0;
+		owner = (__u64)PROBE_READ(own_mm(), struct mm_struct, owner);
 		/* More than one page: no fault of its own. */
-		note_copies(record, account, pages, pages == 1 && me->mm->owner == me);
+		note_copies(record, account, pages, pages == 1 && owner == bpf_get_current_task());
 	}
 	return record->account;
 }
 
-/*
- * A copy that a fault has counted, until the page for it is allocated, in the same task: there the account's new level is
- * acted on, so that only one program here has all that takes. Another task may fault on this CPU in between, or the task
- * be on another one: then the level is acted on at the account's next event, which is its next page.
- */
-struct told_copy {
-	__u64 task;
-	__u32 slot;
-	__u32 pad;
-};
-
+/* The task whose fault in a system call has counted a copy, until it gets the page for it: that is not counted again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct told_copy);
-} told_copies SEC(".maps");
+	__type(value, __u64);
+} counted_copies SEC(".maps");
 
-static __always_inline struct told_copy *told_copy(void)
+static __always_inline __u64 *counted_copy(void)
 {
 	__u32 zero = 0;
 
-	return bpf_map_lookup_elem(&told_copies, &zero);
+	return bpf_map_lookup_elem(&counted_copies, &zero);
 }
 
-/* A fault that copied nothing, for the page was nobody else's any more, has counted one page too many; the next one that
- * its task allocates is not counted for it. So it is one page only. */
-static __always_inline __u32 take_told_copy(unsigned int order)
+static __always_inline bool take_counted_copy(void)
 {
-	struct told_copy *told = told_copy();
-	__u32 slot;
+	__u64 *counted = counted_copy();
+	bool is_own = counted && *counted == bpf_get_current_task();
 
-	if (order || !told || told->task != bpf_get_current_task())
-		return 0;
-	slot = told->slot;
-	told->task = 0;
-	return slot;
+	if (is_own)
+		*counted = 0;
+	return is_own;
 }
 
 /* Whether the running task is in a system call: an exception leaves -1 where its number would be. */
@@ -233,20 +230,36 @@ static __always_inline bool is_in_system_call(void)
 #endif
 }
 
-/* Who surely writes into others ends first when that is too much: their end would not stop it. */
+/*
+ * A page that the kernel gives to the running task: the copy that its fault has counted, or one that it makes in a system
+ * call. The account's new level is acted on here, so that only one program has all that this takes: also where another
+ * thread has ended the wait in which the fault was counted.
+ */
 static __always_inline void see_page(unsigned int order)
 {
 	enum writes writes = WRITES_OWN;
+	struct mm_record *record;
 	struct account *account;
+	bool is_counted;
 	__u32 slot;
 
-	slot = take_told_copy(order);
-	if (!slot) {
-		writes = is_in_system_call() ? writes_of_call() : WRITES_FILE;
-		slot = writes != WRITES_FILE ? count_copies(1LL << order, writes) : 0;
+	is_counted = take_counted_copy() && !order;
+	if (is_in_system_call()) {
+		writes = writes_of_call();
+		if (writes == WRITES_FILE)
+			return;
+	} else {
+		is_counted = true;	/* if it is a copy */
 	}
-	account = slot ? account_at(slot) : NULL;
-	if (account)
+	if (is_counted && writes == WRITES_OWN) {
+		account = own_account(&record);
+		slot = account && record && may_copy(record, account) ? record->account : 0;
+	} else {
+		slot = count_copies(1LL << order, writes);
+		account = slot ? account_at(slot) : NULL;
+	}
+	/* Who surely writes into others ends first when that is too much: their end would not stop it. */
+	if (slot && account)
 		react(slot, account->held_pages, TRIGGER_EVENT, writes == WRITES_OTHERS ? RUNNING_WRITER : RUNNING_GREW);
 }
 
@@ -262,20 +275,16 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 	return 0;
 }
 
-static __always_inline int count_fault(unsigned long error_code)
+static __always_inline int count_fault(unsigned long error_code, bool by_kernel)
 {
-	struct told_copy *told;
-	__u32 slot;
+	__u64 *counted;
 
 	if ((error_code & COPIES_OF) != COPIES)
 		return 0;
 	hold_cpu();
-	slot = count_copies(1, WRITES_OWN);
-	told = slot ? told_copy() : NULL;
-	if (told) {
-		told->slot = slot;
-		told->task = bpf_get_current_task();
-	}
+	counted = count_copies(1, WRITES_OWN) && by_kernel ? counted_copy() : NULL;
+	if (counted)
+		*counted = bpf_get_current_task();
 	release_cpu();
 	return 0;
 }
@@ -286,25 +295,25 @@ enum { PSR_MODE = 0xf };	/* arch/arm64/include/uapi/asm/ptrace.h PSR_MODE_MASK; 
 SEC("fentry/do_mem_abort")
 int BPF_PROG(on_user_fault, unsigned long address, unsigned long esr, struct pt_regs *regs)
 {
-	return regs->pstate & PSR_MODE ? 0 : count_fault(esr);
+	return regs->pstate & PSR_MODE ? 0 : count_fault(esr, false);
 }
 
 SEC("fentry/do_mem_abort")
 int BPF_PROG(on_kernel_fault, unsigned long address, unsigned long esr, struct pt_regs *regs)
 {
-	return regs->pstate & PSR_MODE ? count_fault(esr) : 0;
+	return regs->pstate & PSR_MODE ? count_fault(esr, true) : 0;
 }
 #else
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(on_user_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
 {
-	return count_fault(error_code);
+	return count_fault(error_code, false);
 }
 
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(on_kernel_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
 {
-	return count_fault(error_code);
+	return count_fault(error_code, true);
 }
 #endif
 
