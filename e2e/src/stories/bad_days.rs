@@ -6,6 +6,7 @@ use std::io::{PipeReader, Read, pipe};
 use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use bursar_config::LAST_GOOD;
@@ -631,7 +632,9 @@ fn doctor(binaries: &Binaries) -> Result<()> {
 
 fn verifier_cost(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "verifier", "")?;
+    let began = Instant::now();
     world.daemon.start()?;
+    println!("        ready after {} ms", began.elapsed().as_millis());
     let ours = [
         "on_rss_stat",
         "on_exit_mmap",

@@ -5,8 +5,8 @@
  *
  * Hooks:   tp_btf/page_fault_user, tp_btf/page_fault_kernel (the kernel writes to user memory), at the
  *          beginning of the fault; arm64, which has no such events: fentry/do_mem_abort. Attached by bursard
- *          while a correction is in force, and by nothing else: it goes with bursard, and corrections end
- *          soon after.
+ *          while a correction is in force, and pinned: when bursard has ended they go on, and so do the
+ *          corrections.
  *          tp_btf/mm_page_alloc, for the page that such a fault gets, where its level is acted on; and for
  *          copies that the kernel makes in a system call without such a fault: MADV_POPULATE_WRITE,
  *          MADV_COLLAPSE, mlock, O_DIRECT, and what one process writes into another (process_vm_writev, ptrace,

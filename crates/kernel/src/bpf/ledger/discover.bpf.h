@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Finding processes that were there before the ledger, or before their user had a limit, where the
- * timer cannot walk tasks itself (before 6.7): bursard reads this iterator when it starts and when
+ * timer does not walk tasks itself (before 6.7, or without the timer trigger): bursard reads this iterator when it starts and when
  * a limit is set.
  *
  * Cost:    about a microsecond a thread of the machine, in bursard's own time.
