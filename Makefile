@@ -35,7 +35,7 @@ GUEST_JOBS ?= 2
 # alone (SUITES=trixie-backports) tells all: the better part of an hour.
 ifeq ($(origin SUITES),undefined)
 SUITES      := newest,bookworm,trixie
-GUEST_PARTS := --shares 8,2,6 --timeout 3000 --only trixie=--shared
+GUEST_PARTS := --shares 4,6,6 --timeout 3000 --only trixie=--shared
 ifeq ($(origin TOLD),undefined)
 TOLD        := --share {share} --beside-host {only}
 TIGHTEST    := bookworm-rt

@@ -12,8 +12,8 @@
  *          MADV_COLLAPSE, mlock, O_DIRECT, and what one process writes into another (process_vm_writev, ptrace,
  *          /proc/PID/mem). Pages that are new there, and not copies, count too: the next PSS scan says so.
  *          tp_btf/mm_collapse_huge_page, for those that khugepaged makes.
- * Cost:    a compare for each fault of the machine while attached, and another for each page of a user's; a look-up
- *          for each write to a page that is present.
+ * Cost:    while attached a compare for each fault of the machine, and a look-up for each page of a user's and for each
+ *          write to a page that is present.
  * Absent:  other machines than x86 and arm64; and what a process of another account copies: the next PSS scan finds it.
  */
 #include "react.bpf.h"
