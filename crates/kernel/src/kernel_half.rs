@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The running kernel half as the user half holds it: opened from its pins, started, taken over,
-//! released.
+//! The running kernel half as the user half holds it: opened from its pins, started, taken over, released.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -348,17 +347,15 @@ impl KernelHalf {
     /// # Errors
     /// When the timer cannot be armed, or does not answer within two seconds.
     pub fn resum_now(&self) -> Result<(), Error> {
-        const PATIENCE: Duration = Duration::from_secs(2);
         if !self.has_timer {
             return self.walk_tasks();
         }
         let before = self.read_state()?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + Duration::from_secs(2);
         if before.timer_running != 0 && before.timer_walks_tasks == 0 {
             self.walk_tasks()?;
         }
-        let what = "start the kernel half's timer";
-        call::run(self.start_timer.as_fd(), what, &mut [])?;
+        call::run(self.start_timer.as_fd(), "start the timer", &mut [])?;
         loop {
             // The re-sum that begins takes the wish away, and says when it has ended.
             let now = self.read_state()?;
@@ -375,11 +372,10 @@ impl KernelHalf {
         }
     }
 
-    /// Meets every task of the machine once: a process has no record that should have one. In the timer's time, or in ours
-    /// where it cannot.
+    /// Finds processes that have no record: in the timer's time, or in ours where it does not look.
     ///
     /// # Errors
-    /// As [`Self::resum_now`] and [`Self::walk_tasks`].
+    /// As [`Self::resum_now`].
     pub fn find_unrecorded(&self) -> Result<(), Error> {
         match self.pins.path("link_discover").exists() {
             true => self.walk_tasks(),
@@ -388,13 +384,9 @@ impl KernelHalf {
     }
 
     /// Meets every task of the machine once, in our own time: for kernels whose timer cannot.
-    ///
-    /// # Errors
-    /// When the iterator cannot be read.
     fn walk_tasks(&self) -> Result<(), Error> {
-        const PATIENCE: Duration = Duration::from_secs(10);
         let link = self.pins.link("link_discover")?;
-        call::walk(&link, "walk all tasks", PATIENCE)
+        call::walk(&link, "walk all tasks", Duration::from_secs(10))
     }
 
     /// Has a timer count files in tmpfs, where that could be loaded. tmpfs is found by a file of ours.

@@ -3,7 +3,7 @@
 
 use crate::ledger::{Ledger, Rules, Running};
 use crate::moves::Move;
-use crate::scripts::words;
+use crate::scripts::Script;
 use crate::world::{CHUNK, Going, World};
 
 /// The adversary's account, that of an honest pre-forking server, and two that help the adversary.
@@ -15,17 +15,7 @@ const ACCOUNTS: usize = 4;
 /// As many processes as an adversary has at once.
 const MOST: usize = 24;
 
-/// A sequence of moves.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Script(pub Vec<Move>);
-
 impl Script {
-    /// The sequence of a seed.
-    pub fn of(seed: u64, length: usize) -> Self {
-        let mut next = words(seed);
-        Self((0..length).map(|_| Move::of(next())).collect())
-    }
-
     /// What the ledger and the world have after each move, a line each.
     pub fn told<R: Rules>(&self) -> Vec<String> {
         let mut game = Game::<R>::new();

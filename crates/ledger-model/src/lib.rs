@@ -12,9 +12,10 @@ pub mod rules;
 mod scripts;
 mod world;
 
-pub use adversary::{Breach, Findings, Script};
+pub use adversary::{Breach, Findings};
 pub use former::Former;
 pub use ledger::{Leavers, Ledger, Rules};
 pub use moves::Move;
 pub use rules::Current;
+pub use scripts::Script;
 pub use world::{LIMIT, World};

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sequences of moves of one kind each.
+//! Sequences of moves: of any kind, and of one kind each.
 
-use crate::adversary::Script;
 use crate::moves::Move;
 
 /// Words of a seed (xorshift64*).
-pub(crate) fn words(seed: u64) -> impl FnMut() -> u32 {
+fn words(seed: u64) -> impl FnMut() -> u32 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xd1b5_4a32_d192_ed03;
     move || {
         state ^= state << 13;
@@ -15,7 +14,17 @@ pub(crate) fn words(seed: u64) -> impl FnMut() -> u32 {
     }
 }
 
+/// A sequence of moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script(pub Vec<Move>);
+
 impl Script {
+    /// The sequence of a seed.
+    pub fn of(seed: u64, length: usize) -> Self {
+        let mut next = words(seed);
+        Self((0..length).map(|_| Move::of(next())).collect())
+    }
+
     /// A process of three eighths to fifteen sixteenths of the limit forks children in bursts of 16. None of them
     /// writes, and each ends before the next burst.
     pub fn of_short_children(seed: u64) -> Self {
