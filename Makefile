@@ -28,7 +28,7 @@ RELEASE    := target/release
 STAGE      := xtask/stage
 GUEST_JOBS ?= 2
 # The host tells its stories on its own kernel. The guests tell what matters on every kernel, each of them, and share
-# what only guests can tell: newest has the largest part, for the other two run one after the other beside it. All that
+# what only guests can tell: newest is the slowest, and the other two run one after the other beside it. All that
 # guests can tell, on each kernel: make guests TOLD= (hours), at full length TOLD=--whole.
 # 6.1 with PREEMPT_RT has the least room for what the kernel half does, and is shown to take it.
 # For PREEMPT_RT: make guests SUITES=newest-rt,bookworm-rt,trixie-rt. Suites that are named share all of it equally; one

@@ -9,6 +9,7 @@ use crate::world::{CHUNK, LIMIT};
 /// counts can have met it.
 const LONGEST_MS: u32 = 2_000;
 const COUNTED_AFTER_MS: u32 = 2 * RESUM_MS;
+
 impl<R: Rules> Game<R> {
     pub(crate) fn look(&mut self) {
         let now = self.world.now_ms;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Drafts of rules for who leaves: what is wanted, and what is wrong with simpler ones.
+//! Drafts of rules for who leaves: what is wanted, what is wrong with simpler ones, and with those before 2026-11-30.
 
 use crate::ledger::{Leavers, Rules};
+use crate::rules::Current;
 
 /// The rules that hold today, with another one for leavers.
 macro_rules! draft {
@@ -11,36 +12,32 @@ macro_rules! draft {
         pub struct $name;
 
         impl Rules for $name {
-            const IS_FORMER: bool = false;
-            const LANES: usize = 8;
+            const IS_FORMER: bool = Current::IS_FORMER;
+            const LANES: usize = Current::LANES;
             const LEAVERS: Leavers = Leavers::$leavers;
             const UNSEEN_SHARE_ALL: bool = $unseen;
             const DYING_SHARE_ALL: bool = $dying;
-            fn lifetime(_: u32) -> u32 {
-                10_000
+            fn lifetime(scan_ms: u32) -> u32 {
+                Current::lifetime(scan_ms)
             }
-            fn grace(_: u32) -> (u32, u32) {
-                (2_000, 0)
+            fn grace(scan_ms: u32) -> (u32, u32) {
+                Current::grace(scan_ms)
             }
         }
     };
 }
 
 draft!(
-    /// Leavers take off nothing; all that may be shared is taken off the correction.
-    Mended, KeepAll, true, true
-);
-draft!(
-    /// Of the dying a scan takes off half of what was not credited, as today.
-    DyingAsToday, KeepAll, true, false
+    /// Of the dying a scan takes off half of what was not credited, as before.
+    DyingAsBefore, KeepAll, true, false
 );
 draft!(
     /// The same, and leavers take their own growth along.
-    ProposedDyingAsToday, BeforeTheSum, true, false
+    ProposedDyingAsBefore, BeforeTheSum, true, false
 );
 draft!(
-    /// The same as the first, and the sum sinks at once.
-    MendedSinkFirst, KeepAllSinkFirst, true, true
+    /// Today's, and the sum sinks at once.
+    SinkFirst, KeepAllSinkFirst, true, true
 );
 draft!(
     /// Leavers take their own growth along, before the sum sinks.
@@ -63,6 +60,6 @@ draft!(
     SeenOrNot, BeforeTheSum, false, true
 );
 draft!(
-    /// Who could not be looked at takes off too little.
+    /// Who could not be looked at takes off too little, as before.
     Unseen, KeepAll, false, true
 );

@@ -10,6 +10,8 @@ pub struct Former;
 impl Rules for Former {
     const IS_FORMER: bool = true;
     const LANES: usize = 1;
+    const UNSEEN_SHARE_ALL: bool = false;
+    const DYING_SHARE_ALL: bool = false;
     fn lifetime(scan_ms: u32) -> u32 {
         (2 * (50 + scan_ms) + 100).min(2_100)
     }

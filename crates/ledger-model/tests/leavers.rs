@@ -2,8 +2,8 @@
 //! Who leaves takes what it grew off its account's growth: what that saves, and what it must not make possible.
 
 use bursar_ledger_model::drafts::{
-    DyingAsToday, Late, Mended, MendedSinkFirst, Proposed, ProposedAfter, ProposedDyingAsToday,
-    Relay, SeenOrNot, Unseen,
+    DyingAsBefore, Late, Proposed, ProposedAfter, ProposedDyingAsBefore, Relay, SeenOrNot,
+    SinkFirst, Unseen,
 };
 use bursar_ledger_model::{Current, Findings, Move, Rules, Script};
 
@@ -46,10 +46,10 @@ fn relay() -> Script {
 #[test]
 fn growth_is_handed_on_by_forks_where_nobody_asks_for_them() {
     let most = |it: Findings| it.most;
-    let without = most(Findings::of::<Mended>(&relay()));
+    let without = most(Findings::of::<Current>(&relay()));
     assert!(most(Findings::of::<Relay>(&relay())) >= without + 8);
     assert_eq!(most(Findings::of::<Proposed>(&relay())), without);
-    assert!(first_gain::<Mended, Relay>(0..2_000).is_some());
+    assert!(first_gain::<Current, Relay>(0..2_000).is_some());
 }
 
 /// A victim of 31 MiB loses its processor after the sum has sunk by it. The account comes within its limit, which sets
@@ -69,10 +69,10 @@ fn what_was_grown_before_is_taken_off_after_growth_was_set_back_where_nobody_ask
         Move::Grow(1, 17),
         Move::GoOn,
     ]);
-    assert!(gain::<MendedSinkFirst, Late>(&script) > 0);
-    assert_eq!(gain::<MendedSinkFirst, ProposedAfter>(&script), 0);
-    assert_eq!(gain::<Mended, Proposed>(&script), 0);
-    assert!(first_gain::<MendedSinkFirst, Late>(0..4_000).is_some());
+    assert!(gain::<SinkFirst, Late>(&script) > 0);
+    assert_eq!(gain::<SinkFirst, ProposedAfter>(&script), 0);
+    assert_eq!(gain::<Current, Proposed>(&script), 0);
+    assert!(first_gain::<SinkFirst, Late>(0..4_000).is_some());
 }
 
 /// One that a scan met and the next could not look at.
@@ -90,7 +90,7 @@ fn the_level_is_below_the_truth_where_who_could_not_be_looked_at_leaves_with_too
     ]);
     let below = |it: Findings| it.below;
     assert!(below(Findings::of::<Unseen>(&script)) > 10);
-    assert!(below(Findings::of::<Mended>(&script)) <= 1);
+    assert!(below(Findings::of::<Current>(&script)) <= 1);
 }
 
 /// One of two that share 50 MiB is dying when the other is looked at, which seems to have half of them.
@@ -105,8 +105,8 @@ fn the_level_is_below_the_truth_where_of_the_dying_too_little_is_taken_off() {
         Move::Fork(0),
         Move::Grow(2, 20),
     ]);
-    assert!(Findings::of::<DyingAsToday>(&script).below > 10);
-    assert!(Findings::of::<Mended>(&script).below <= 1);
+    assert!(Findings::of::<DyingAsBefore>(&script).below > 10);
+    assert!(Findings::of::<Current>(&script).below <= 1);
 }
 
 /// Needs many sequences: what such a process grew is taken for its own, and others have it.
@@ -114,7 +114,7 @@ fn the_level_is_below_the_truth_where_of_the_dying_too_little_is_taken_off() {
 fn who_could_not_be_looked_at_takes_nothing_off_growth() {
     let script = Script::of_leavers(11_674, LENGTH);
     assert!(gain::<Unseen, SeenOrNot>(&script) > 0);
-    assert_eq!(gain::<Mended, Proposed>(&script), 0);
+    assert_eq!(gain::<Current, Proposed>(&script), 0);
 }
 
 #[test]
@@ -122,19 +122,19 @@ fn no_sequence_of_leavers_gets_further_than_without_the_rule() {
     let found = (0..sequences()).find_map(|seed| {
         let script = Script::of_leavers(seed, LENGTH);
         let with = Findings::of::<Proposed>(&script);
-        let is_worse = with.untold > 0 && with.untold > Findings::of::<Mended>(&script).untold;
+        let is_worse = with.untold > 0 && with.untold > Findings::of::<Current>(&script).untold;
         (with.breach.is_some() || is_worse).then_some((seed, with.breach, with.untold))
     });
     assert_eq!(found, None);
 }
 
 /// The rule needs that the dying are reckoned with in full: a level below the truth sets growth back too soon, and what
-/// leavers leave there today makes up for it.
+/// leavers leave there makes up for it.
 #[test]
 fn where_of_the_dying_too_little_is_taken_off_the_rule_gets_further() {
     let script = Script::of_leavers(19_152, LENGTH);
-    assert!(gain::<DyingAsToday, ProposedDyingAsToday>(&script) > 0);
-    assert_eq!(gain::<Mended, Proposed>(&script), 0);
+    assert!(gain::<DyingAsBefore, ProposedDyingAsBefore>(&script) > 0);
+    assert_eq!(gain::<Current, Proposed>(&script), 0);
 }
 
 /// Among all moves of the other adversary, too.

@@ -30,9 +30,9 @@ pub trait Rules: Copy {
     /// What leavers take off their account's growth.
     const LEAVERS: Leavers = Leavers::KeepAll;
     /// Whether all of who could not be looked at may be shared when it leaves.
-    const UNSEEN_SHARE_ALL: bool = false;
+    const UNSEEN_SHARE_ALL: bool = true;
     /// Whether a PSS scan takes off all that the dying may share: as when it leaves.
-    const DYING_SHARE_ALL: bool = false;
+    const DYING_SHARE_ALL: bool = true;
     /// A correction ends so long after a PSS scan that took so long, ms.
     fn lifetime(scan_ms: u32) -> u32;
     /// What waits for a PSS scan decides without one after so long; and for how long then.

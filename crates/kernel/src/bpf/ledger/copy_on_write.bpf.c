@@ -152,43 +152,39 @@ static __always_inline enum writes writes_of_call(void)
 }
 #endif
 
-/* The running process's record, and its account; NULL: it has none. */
-static __always_inline struct account *own_account(struct mm_record **record)
+/* The record of an address space, and its account; NULL: it has none. */
+static __always_inline struct account *account_of_space(__u64 mm, struct mm_record **record)
 {
-	__u64 mm = own_mm();
 	__u32 index = mm ? find_record(mm) : NOBODY;
 
 	*record = index != NOBODY ? record_at(index) : NULL;
 	return *record ? account_at((*record)->account) : NULL;
 }
 
-/* Whether copies that the process makes of its pages matter. */
+/* Whether copies of its pages matter. */
 static __always_inline bool may_copy(const struct mm_record *record, const struct account *account)
 {
 	return record->shared_pages || is_scanned_now(account);
 }
 
-/* The running task's pages that are copies. Returns the account, 0 if that has nothing of it. */
-static __always_inline __u32 count_copies(__s64 pages, enum writes writes)
+/* Pages that the running process copies, or writes into another. Returns whether they matter to its account. */
+static __always_inline bool count_copies(struct mm_record *record, struct account *account, __s64 pages,
+					 enum writes writes)
 {
-	struct mm_record *record;
-	struct account *account = own_account(&record);
 	__u64 owner;
 
-	if (!account || !record)
-		return 0;
 	if (writes != WRITES_OWN) {
 		if (!account->over_ns && !is_scanned_now(account) && !correction_of(account))
-			return 0;
+			return false;
 		wear(account, pages);
-	} else {
-		if (!may_copy(record, account))
-			return 0;
-		owner = (__u64)PROBE_READ(own_mm(), struct mm_struct, owner);
-		/* More than one page: no fault of its own. */
-		note_copies(record, account, pages, pages == 1 && owner == bpf_get_current_task());
+		return true;
 	}
-	return record->account;
+	if (!may_copy(record, account))
+		return false;
+	owner = (__u64)PROBE_READ(own_mm(), struct mm_struct, owner);
+	/* More than one page: no fault of its own. */
+	note_copies(record, account, pages, pages == 1 && owner == bpf_get_current_task());
+	return true;
 }
 
 /* The task whose fault in a system call has counted a copy, until it gets the page for it: that is not counted again. */
@@ -237,30 +233,25 @@ static __always_inline bool is_in_system_call(void)
  */
 static __always_inline void see_page(unsigned int order)
 {
+	bool is_counted = take_counted_copy() && !order;
 	enum writes writes = WRITES_OWN;
 	struct mm_record *record;
-	struct account *account;
-	bool is_counted;
-	__u32 slot;
+	struct account *account = account_of_space(own_mm(), &record);
 
-	is_counted = take_counted_copy() && !order;
-	if (is_in_system_call()) {
+	if (!account || !record)
+		return;
+	if (is_in_system_call())
 		writes = writes_of_call();
-		if (writes == WRITES_FILE)
-			return;
-	} else {
+	else
 		is_counted = true;	/* if it is a copy */
-	}
-	if (is_counted && writes == WRITES_OWN) {
-		account = own_account(&record);
-		slot = account && record && may_copy(record, account) ? record->account : 0;
-	} else {
-		slot = count_copies(1LL << order, writes);
-		account = slot ? account_at(slot) : NULL;
-	}
+	if (writes == WRITES_FILE)
+		return;
+	if (is_counted && writes == WRITES_OWN ? !may_copy(record, account) :
+						 !count_copies(record, account, 1LL << order, writes))
+		return;
 	/* Who surely writes into others ends first when that is too much: their end would not stop it. */
-	if (slot && account)
-		react(slot, account->held_pages, TRIGGER_EVENT, writes == WRITES_OTHERS ? RUNNING_WRITER : RUNNING_GREW);
+	react(record->account, account->held_pages, TRIGGER_EVENT,
+	      writes == WRITES_OTHERS ? RUNNING_WRITER : RUNNING_GREW);
 }
 
 SEC("tp_btf/mm_page_alloc")
@@ -277,12 +268,16 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 
 static __always_inline int count_fault(unsigned long error_code, bool by_kernel)
 {
-	__u64 *counted;
+	struct mm_record *record;
+	struct account *account;
+	__u64 *counted = NULL;
 
 	if ((error_code & COPIES_OF) != COPIES)
 		return 0;
 	hold_cpu();
-	counted = count_copies(1, WRITES_OWN) && by_kernel ? counted_copy() : NULL;
+	account = account_of_space(own_mm(), &record);
+	if (account && record && count_copies(record, account, 1, WRITES_OWN) && by_kernel)
+		counted = counted_copy();
 	if (counted)
 		*counted = bpf_get_current_task();
 	release_cpu();
@@ -327,14 +322,11 @@ int BPF_PROG(on_collapse, struct mm_struct *mm, int isolated, int status)
 {
 	struct mm_record *record;
 	struct account *account;
-	__u32 index;
 
 	if (status != SCAN_SUCCEED || !(bpf_get_current_task_btf()->flags & PF_KTHREAD))
 		return 0;
-	index = find_record((__u64)mm);
-	record = index != NOBODY ? record_at(index) : NULL;
-	account = record ? account_at(record->account) : NULL;
-	if (!account || (!record->shared_pages && !is_scanned_now(account)))
+	account = account_of_space((__u64)mm, &record);
+	if (!account || !record || !may_copy(record, account))
 		return 0;
 	note_growth(account, 1LL << (page_shift - ENTRY_SHIFT));
 	give_up(record, account, 1LL << (page_shift - ENTRY_SHIFT));

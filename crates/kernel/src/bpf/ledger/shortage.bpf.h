@@ -19,7 +19,8 @@ enum bpf_func_id___5_16 {
 static const char zone_counters[] = "vm_zone_stat", node_counters[] = "vm_node_stat";
 
 /* Where the machine's pages are counted. Asked for here: a __ksym would have libbpf read all of /proc/kallsyms at each
- * start. Before 5.16, and where kernel.kptr_restrict hides addresses from us, nobody knows. */
+ * start. Before 5.16, and where the kernel hides addresses from us (kernel.kptr_restrict, and without CAP_SYSLOG
+ * kernel.perf_event_paranoid above 1), nobody knows. */
 static __always_inline void learn_where_pages_are_counted(struct ledger_state *state)
 {
 	__u64 zone = 0, node = 0;
