@@ -99,7 +99,7 @@ pub(crate) struct Overcommit {
 #[derive(Debug, Clone, Args, Default)]
 pub(crate) struct Malloc {
     /// Only these patterns: lifetimes, lifetimes-4, tiny, generations, handed-over, batches, stress, scratch,
-    /// large, growing, buffers, sparse, filling
+    /// large, growing, buffers, sparse, steady, filling
     #[arg(long, value_delimiter = ',', value_name = "PATTERN")]
     pub(crate) only: Vec<String>,
 }

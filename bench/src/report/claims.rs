@@ -4,7 +4,7 @@
 use crate::figures::{Estimate, largest_unchosen};
 use crate::results::Results;
 use crate::table::gate::{Gate, Row};
-use crate::table::malloc::Mallocs;
+use crate::table::malloc::{FLOOR, Mallocs};
 use crate::table::overcommit::Overcommit;
 use crate::table::scale::Scale;
 use crate::table::speed::Speed;
@@ -61,9 +61,14 @@ fn malloc(table: &Mallocs, claims: &mut Vec<Claim>) {
         let Some((about, row)) = worst else {
             continue;
         };
+        let floor = table.patterns.iter().find(|it| it.about == *about);
+        let floor = floor.and_then(|it| it.rows.iter().find(|it| it.contender == FLOOR));
+        let floor = floor.map_or_else(String::new, |it| {
+            format!(" ({FLOOR}: {})", it.cpu.to_text(3))
+        });
         claims.push(Claim {
             promise: format!("{contender}: user and system time in each pattern ≤ 1.05 × glibc's"),
-            found: format!("{}, {about}", row.cpu.to_text(3)),
+            found: format!("{}{floor}, {about}", row.cpu.to_text(3)),
             is_kept: row.cpu.value <= 1.05,
         });
         // Where nothing is reserved there is no reason to hold more.

@@ -95,8 +95,9 @@ pub(crate) fn sections(results: &Results) -> Vec<Section> {
             about: "`bursar-bench malloc`. The first table is user and system time, glibc's malloc of the same user \
                     in the same round being 1: medians with 95 % intervals. The clock's ratio stands beside it \
                     where it is more than 0.05 higher. The second is resident MiB at the end (and at most), medians. \
-                    `glibc, again` is the noise. bursard runs all the time; `no bursard` means that nobody \
-                    listens where tmalloc asks. The limit is far.",
+                    `glibc, again` is the noise. `a bare jump` is the floor of a library that is put before \
+                    glibc: its functions only jump there. bursard runs all the time; `no bursard` means that \
+                    nobody listens where tmalloc asks. The limit is far.",
             pictures: &[],
             grids: malloc(table),
         });

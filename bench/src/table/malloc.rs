@@ -59,15 +59,21 @@ const PATTERNS: [(&str, &str); 14] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Malloc {
     Glibc,
+    /// A library that jumps to glibc's.
+    Jump,
     Jemalloc,
     Mimalloc,
     Tmalloc { is_there: bool },
 }
 
+/// The contender that nothing put before glibc's malloc can be cheaper than.
+pub(crate) const FLOOR: &str = "a bare jump";
+
 /// Whom a contender runs as, and what it allocates by. Each comes after the glibc that it is held against.
-const CONTENDERS: [(&str, User, Malloc); 8] = [
+const CONTENDERS: [(&str, User, Malloc); 9] = [
     ("glibc", User::Unlimited, Malloc::Glibc),
     ("glibc, again", User::Unlimited, Malloc::Glibc),
+    (FLOOR, User::Unlimited, Malloc::Jump),
     (
         "tmalloc, no bursard",
         User::Unlimited,
@@ -194,6 +200,7 @@ fn library(stage: &Stage, malloc: Malloc) -> Option<PathBuf> {
     let (package, name) = match malloc {
         Malloc::Glibc => return Some(PathBuf::new()),
         Malloc::Tmalloc { .. } => return Some(stage.binaries.path("libtmalloc.so")),
+        Malloc::Jump => return Some(stage.binaries.path("libbursar_bench_jump.so")),
         Malloc::Jemalloc => ("libjemalloc2", "libjemalloc.so.2"),
         Malloc::Mimalloc => ("libmimalloc2.0", "libmimalloc.so.2.0"),
     };
