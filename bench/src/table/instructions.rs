@@ -81,6 +81,12 @@ pub(crate) fn measure(stage: &Stage, rounds: usize, lock: &Lock) -> Result<Instr
     for (name, user) in USERS {
         rows.beside("fork + exit", name, call("spawn", stage.uid(user)));
     }
+    // As while somebody's shared pages are counted once.
+    loaded.get().pss_scans()?.watch(true)?;
+    for (name, user) in USERS {
+        let state = format!("{name}, copies watched");
+        rows.beside("page fault", &state, fault(user));
+    }
     drop((ballast, loaded));
     progress.step("page faults and forks");
 

@@ -257,7 +257,7 @@ fn load_watch(
         event_asks: options.notifier_trigger,
     });
     share_maps!(open, ledger);
-    share_maps!(open, ledger, [due_times]);
+    share_maps!(open, ledger, [due_times, seen_on]);
     let has_huge_pages = KernelTypes::get().tells_of_collapses;
     open.progs.on_collapse.set_autoload(has_huge_pages);
     let mut object = open.load().map_err(Error::unsupported("copy_on_write"))?;

@@ -16,15 +16,6 @@
 #include "delegate.bpf.h"
 #include "seen.bpf.h"
 
-/* A process without a payer gets one by changing its uid, and that replaces its credentials. The
- * running task's, not the owner's: two loads less, and threads share them. */
-static __always_inline __u64 running_cred(void)
-{
-	struct task_struct *me = bpf_get_current_task_btf();
-
-	return (__u64)me->real_cred;
-}
-
 /* Whether who paid so far still does: a process may change its uid without exec. */
 static __always_inline bool still_pays(const struct mm_record *record, struct mm_struct *mm)
 {
@@ -246,14 +237,7 @@ static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 	struct ledger_state *state;
 	__u64 ctx_id;
 
-	/* Most users of most machines have no limit, and a page that was just cleared has driven out of the
-	 * cache what could be compared: ctx_id, generation, credentials but for root, who logs others
-	 * in. A tick later all is asked again, and what was missed until then is in the absolute figures
-	 * that are read then. */
-	if (!seen)
-		return 0;
-	if (seen->mm == (__u64)mm && seen->verdict == VERDICT_NOBODY &&
-	    seen->tick == bpf_jiffies64() && (!seen->cred || seen->cred == running_cred()))
+	if (!seen || is_nobodys(seen, (__u64)mm))
 		return 0;
 	state = ledger_state();
 	if (member >= MEMBER_PGTABLES || (member == MEMBER_FILE && !count_file) || !state)

@@ -12,11 +12,12 @@
  *          MADV_COLLAPSE, mlock, O_DIRECT, and what one process writes into another (process_vm_writev, ptrace,
  *          /proc/PID/mem). Pages that are new there, and not copies, count too: the next PSS scan says so.
  *          tp_btf/mm_collapse_huge_page, for those that khugepaged makes.
- * Cost:    while attached a compare for each fault of the machine, and a look-up for each page of a user's and for each
- *          write to a page that is present.
+ * Cost:    while attached a compare for each fault of the machine; a look-up for each write to a page that is present, and
+ *          for each page of a user who has an account.
  * Absent:  other machines than x86 and arm64; and what a process of another account copies: the next PSS scan finds it.
  */
 #include "react.bpf.h"
+#include "seen.bpf.h"
 #include "descriptor.bpf.h"
 #include "magic.h"
 
@@ -167,6 +168,12 @@ static __always_inline bool may_copy(const struct mm_record *record, const struc
 	return record->shared_pages || is_scanned_now(account);
 }
 
+/* Whether pages that its processes write into others matter. */
+static __always_inline bool takes_others_writes(const struct account *account)
+{
+	return account->over_ns || is_scanned_now(account) || correction_of(account);
+}
+
 /* Pages that the running process copies, or writes into another. Returns whether they matter to its account. */
 static __always_inline bool count_copies(struct mm_record *record, struct account *account, __s64 pages,
 					 enum writes writes)
@@ -174,7 +181,7 @@ static __always_inline bool count_copies(struct mm_record *record, struct accoun
 	__u64 owner;
 
 	if (writes != WRITES_OWN) {
-		if (!account->over_ns && !is_scanned_now(account) && !correction_of(account))
+		if (!takes_others_writes(account))
 			return false;
 		wear(account, pages);
 		return true;
@@ -233,12 +240,18 @@ static __always_inline bool is_in_system_call(void)
  */
 static __always_inline void see_page(unsigned int order)
 {
-	bool is_counted = take_counted_copy() && !order;
+	struct seen *seen = seen_by(bpf_get_smp_processor_id());
 	enum writes writes = WRITES_OWN;
+	__u64 mm = own_mm();
 	struct mm_record *record;
-	struct account *account = account_of_space(own_mm(), &record);
+	struct account *account;
+	bool is_counted;
 
-	if (!account || !record)
+	if (!seen || is_nobodys(seen, mm))
+		return;
+	is_counted = take_counted_copy() && !order;
+	account = account_of_space(mm, &record);
+	if (!account || !record || (!may_copy(record, account) && !takes_others_writes(account)))
 		return;
 	if (is_in_system_call())
 		writes = writes_of_call();

@@ -59,6 +59,25 @@ static __always_inline void remember(struct seen *seen, struct mm_struct *mm, __
 	__sync_lock_test_and_set(&seen->mm, (__u64)mm);
 }
 
+/* A process without a payer gets one by changing its uid, and that replaces its credentials. The
+ * running task's, not the owner's: two loads less, and threads share them. */
+static __always_inline __u64 running_cred(void)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+
+	return (__u64)me->real_cred;
+}
+
+/* Whether nobody pays for an address space, as far as this CPU remembers. Most users of most machines have no limit, and a
+ * page that was just cleared has driven out of the cache what could be compared: ctx_id, generation, credentials but for
+ * root, who logs others in. A tick later all is asked again, and what was missed until then is in the absolute figures
+ * that are read then. */
+static __always_inline bool is_nobodys(const struct seen *seen, __u64 mm)
+{
+	return seen->mm == mm && seen->verdict == VERDICT_NOBODY && seen->tick == bpf_jiffies64() &&
+	       (!seen->cred || seen->cred == running_cred());
+}
+
 /* The running CPU has changed its part of the counters of this address space. Called before they are read, and again
  * when this is remembered. Global, for the stack of who charges. */
 __noinline int note_cpu(struct mm_record *record)
