@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 /// How long anything may take before a story fails: guests are emulated and slow.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Waits until `look` finds something.
 ///
 /// # Errors
-/// When it has not within [`PATIENCE`].
+/// When it has not within [`TIMEOUT`].
 pub fn until<T>(what: &str, look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    within(PATIENCE, what, look)
+    within(TIMEOUT, what, look)
 }
 
 /// Waits until `look` finds something, at most so long.

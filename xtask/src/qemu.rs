@@ -62,7 +62,7 @@ impl Accelerator {
 
     /// TCG emulates `rep stos` and `rep movs` byte by byte: a kernel that does not know ERMS and
     /// REP_GOOD clears pages about four times faster. SMAP and SMEP cost at each page walk. And
-    /// the patience of the watchdogs is raised, because a guest's second may be a slow one. (arm64 knows no
+    /// the timeouts of the watchdogs are raised, because a guest's second may be a slow one. (arm64 knows no
     /// `clearcpuid` and does not mind.)
     fn kernel_arguments(self) -> &'static str {
         match self {

@@ -63,7 +63,9 @@ enum Malloc {
     Jump,
     Jemalloc,
     Mimalloc,
-    Tmalloc { is_there: bool },
+    Tmalloc {
+        is_there: bool,
+    },
 }
 
 /// The contender that nothing put before glibc's malloc can be cheaper than.

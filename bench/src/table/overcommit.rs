@@ -31,7 +31,7 @@ const CASES: [(usize, u64); 4] = [(1, 64), (1, 128), (4, 64), (4, 128)];
 /// All processes of a run together never hold more.
 const CAP_BYTES: u64 = 1536 << 20;
 /// A run in which somebody still lives after this is over, and says so.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -409,7 +409,7 @@ fn run(
     let mut found = Run::default();
     board.go.store(1, SeqCst);
     let began = Instant::now();
-    while ends.len() < processes && began.elapsed() < PATIENCE {
+    while ends.len() < processes && began.elapsed() < TIMEOUT {
         let mut waiting: Vec<libc::pollfd> = growers
             .0
             .iter()

@@ -33,7 +33,7 @@ use subuid_users::SubuidUsers;
 
 /// Files named when they are what is over a limit, and how long they are looked for meanwhile.
 const FILES_NAMED: usize = 8;
-const FILES_PATIENCE: Duration = Duration::from_millis(100);
+const FILES_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(crate) struct Accounts {
     pub(crate) table: LimitTable,
@@ -299,7 +299,7 @@ impl Accounts {
             users.contains(&uid) || subuid_payer.is_some_and(|it| users.contains(&it))
         };
         let (proc, query) = (&self.proc, &mut self.query);
-        MemoryFiles::of(proc, &are_theirs, FILES_NAMED, FILES_PATIENCE, query)
+        MemoryFiles::of(proc, &are_theirs, FILES_NAMED, FILES_TIMEOUT, query)
             .inspect_err(|error| tracing::warn!(%error, "files in memory could not be looked for"))
             .unwrap_or_default()
     }

@@ -30,7 +30,7 @@ pub(crate) const EVERY: Duration = Duration::from_secs(10);
 /// From a change of limits to the first: what rows are compared with is to be known soon.
 const SOON: Duration = Duration::from_secs(1);
 /// So long the loop waits for a scan; most are made by then.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_millis(50);
 /// Accounts whose most is remembered although they have no limit.
 const REMEMBERED: usize = 4096;
 
@@ -138,11 +138,11 @@ impl Beancounters {
                 // Of one scan the loop waits for the beginning only, however many ask meanwhile.
                 let kernel = kernel.as_deref_mut().context(NO_KERNEL_HALF)?;
                 let iterator = kernel.resource_iterator()?;
-                let patience = match self.resource_scanner.begin(iterator, payers)? {
-                    true => PATIENCE,
+                let timeout = match self.resource_scanner.begin(iterator, payers)? {
+                    true => TIMEOUT,
                     false => Duration::ZERO,
                 };
-                match self.resource_scanner.take(patience) {
+                match self.resource_scanner.take(timeout) {
                     Some(found) => Arc::new(found?),
                     None => return Ok(true),
                 }

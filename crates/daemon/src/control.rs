@@ -183,14 +183,14 @@ impl Control {
     }
 
     /// How long there is nothing to do unless something happens; `None`: nobody waits.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    pub(crate) fn timeout(&self) -> Option<Duration> {
         let now = moment();
         let listeners = self
             .listeners
             .iter()
-            .filter_map(|listener| listener.patience(now));
+            .filter_map(|listener| listener.timeout(now));
         self.scheduler
-            .patience(now)
+            .timeout(now)
             .into_iter()
             .chain(listeners)
             .min()

@@ -54,12 +54,12 @@ impl<T> EventLoop<T> {
         Ok(())
     }
 
-    /// Runs until a handler breaks. `patience`: how long to wait at most. `between`: done after each time something
+    /// Runs until a handler breaks. `timeout`: how long to wait at most. `between`: done after each time something
     /// happened.
     pub(crate) fn run(
         &self,
         state: &mut T,
-        patience: impl Fn(&T) -> Option<Duration>,
+        timeout: impl Fn(&T) -> Option<Duration>,
         between: impl Fn(&mut T),
     ) -> Result<()> {
         let mut happened = [epoll::Event {
@@ -67,7 +67,7 @@ impl<T> EventLoop<T> {
             data: EventData::new_u64(0),
         }; 16];
         loop {
-            let timeout = patience(state);
+            let timeout = timeout(state);
             let timeout = timeout.map(|it| Timespec::try_from(it).unwrap_or_default());
             let count = match epoll::wait(&self.epoll, &mut happened, timeout.as_ref()) {
                 Ok(count) => count,

@@ -13,7 +13,7 @@ use bursar_host::{replace_file, thread};
 /// What could not be written is tried again after so long: nothing else is to be written, perhaps for months.
 const AGAIN: Duration = Duration::from_secs(60);
 /// A disk that hangs does not hold up bursard's end for longer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A file, and the thread that writes it.
 #[derive(Debug)]
@@ -113,11 +113,11 @@ fn warn(error: &io::Error, path: &Path, consequence: &str) {
 }
 
 impl Drop for KeptFile {
-    /// Waits until it says what it is to say, [`PATIENCE`] at most.
+    /// Waits until it says what it is to say, [`TIMEOUT`] at most.
     fn drop(&mut self) {
         if let Some((tell, ended)) = self.writer.take() {
             drop(tell);
-            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                 tracing::warn!(file = %self.path.display(), "may not say all: the disk does not keep up");
             }
         }

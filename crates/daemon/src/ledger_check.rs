@@ -29,7 +29,7 @@ use crate::entered::Entered;
 use crate::payers::Payers;
 
 /// All of it ends after this, whatever has been looked at by then.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How often something that is out is looked at.
 const ROUNDS: u32 = 3;
 /// Processes between two looks at the ledger.
@@ -191,7 +191,7 @@ impl Check {
 
     fn look(&mut self) -> Result<Findings> {
         let began = Instant::now();
-        let deadline = began + PATIENCE;
+        let deadline = began + TIMEOUT;
         let mut accounts: BTreeMap<AccountId, Compared> = BTreeMap::new();
         let mut rounds = 0;
         loop {

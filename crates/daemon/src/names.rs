@@ -31,12 +31,12 @@ const FRESH: Duration = Duration::from_secs(600);
 const REST: Duration = Duration::from_secs(60);
 /// The loop waits so long for names never heard of, in all, within [`SPAN`]: most sources are files, or
 /// as fast, and a kill is better told by name.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 const SPAN: Duration = Duration::from_secs(10);
 /// Root asks for a name that no limit has, and waits himself.
-const ROOTS_PATIENCE: Duration = Duration::from_secs(1);
+const ROOTS_TIMEOUT: Duration = Duration::from_secs(1);
 /// What one round of them may take of sources that do not answer: other questions wait meanwhile.
-const WATCH_PATIENCE: Duration = Duration::from_secs(5);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// And of sources that are slow, for members of large groups.
 const WATCH_SPARE_TIME: Duration = Duration::from_secs(15);
 
@@ -117,7 +117,7 @@ impl Names {
     /// Starts the thread. Nobody waits for its end: it may be waiting for a directory.
     pub(crate) fn start() -> Result<Self> {
         let users = Users::new(REMEMBERED)
-            .with_patience(WATCH_PATIENCE)
+            .with_timeout(WATCH_TIMEOUT)
             .with_spare_time(WATCH_SPARE_TIME);
         Self::of(users, WATCH)
     }
@@ -175,7 +175,7 @@ impl Names {
             self.ask(uid);
             let is_there = |names: &Self| names.known.get(&uid).is_none_or(|it| !it.is_asked);
             if self.name(uid) == Name::NotYet && !is_there(self) {
-                let left = self.patience_left();
+                let left = self.time_left();
                 let begun = Instant::now();
                 self.wait(left, |_| {}, is_there);
                 self.waited = self.waited.saturating_add(begun.elapsed());
@@ -228,7 +228,7 @@ impl Names {
                 *found.borrow_mut() = Some(lookup.clone());
             }
         };
-        self.wait(ROOTS_PATIENCE, hear, |_| found.borrow().is_some());
+        self.wait(ROOTS_TIMEOUT, hear, |_| found.borrow().is_some());
         let found = found.into_inner();
         found.map_or(not_yet, |lookup| lookup.map(|user| user.uid))
     }
@@ -295,13 +295,13 @@ impl Names {
     /// Takes answers until it is enough, or time is over; each is shown to `hear`.
     fn wait(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
         hear: impl Fn(&Answer),
         is_enough: impl Fn(&Self) -> bool,
     ) {
         let begun = Instant::now();
         while !is_enough(self) {
-            let left = patience.saturating_sub(begun.elapsed());
+            let left = timeout.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 return;
             }
@@ -313,12 +313,12 @@ impl Names {
         }
     }
 
-    fn patience_left(&mut self) -> Duration {
+    fn time_left(&mut self) -> Duration {
         if self.waited_since.elapsed() > SPAN {
             self.waited = Duration::ZERO;
             self.waited_since = Instant::now();
         }
-        PATIENCE.saturating_sub(self.waited)
+        TIMEOUT.saturating_sub(self.waited)
     }
 
     fn take(&mut self, answer: Answer) {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn two_hundred_names_of_a_directory_that_hangs_cost_the_loop_its_patience_once() {
+    fn two_hundred_names_of_a_directory_that_hangs_cost_the_loop_its_timeout_once() {
         let source = Slow::default();
         let mut names = Names::of(source.clone(), LONGEST_WATCH).unwrap();
         let begun = Instant::now();

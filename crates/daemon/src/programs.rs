@@ -25,7 +25,7 @@ const MOST_REMEMBERED: usize = 65_536;
 /// Of a command line so many bytes: as many as [`COMMAND_WIDTH`] characters may have.
 const COMMAND_BYTES: usize = 1024;
 /// A process that keeps us waiting is left out.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_millis(50);
 /// Several of one program.
 const SEVERAL: usize = 3;
 const GROUPS_TOLD: usize = 3;
@@ -117,7 +117,7 @@ impl Listing {
 impl Programs {
     pub(crate) fn new(blocklist: &Arc<Blocklist>) -> Result<Self> {
         let query = TimedQuery::new("programs", Arc::clone(blocklist))?
-            .within(PATIENCE)
+            .within(TIMEOUT)
             .ready()?;
         Ok(Self {
             proc: Proc::host()?,

@@ -260,8 +260,8 @@ impl Responder {
     }
 
     /// How long until [`Self::review_shortage`] is due.
-    pub(crate) fn patience(&self) -> Option<Duration> {
-        self.shortage.patience()
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.shortage.timeout()
     }
 
     pub(crate) fn review_shortage(&mut self, accounts: &mut Accounts) {

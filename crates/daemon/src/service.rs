@@ -51,7 +51,7 @@ impl Service {
         // What happened before the loop began.
         self.daemon.attend_backend()?;
         self.publish();
-        event_loop.run(self, Self::patience, Self::serve)
+        event_loop.run(self, Self::timeout, Self::serve)
     }
 
     fn event_loop(&self) -> Result<EventLoop<Self>> {
@@ -185,9 +185,9 @@ impl Service {
         Ok(events)
     }
 
-    fn patience(&self) -> Option<Duration> {
-        let of_daemon = self.daemon.responder.patience();
-        self.control.patience().into_iter().chain(of_daemon).min()
+    fn timeout(&self) -> Option<Duration> {
+        let of_daemon = self.daemon.responder.timeout();
+        self.control.timeout().into_iter().chain(of_daemon).min()
     }
 
     fn attend_signals(&mut self) -> Result<ControlFlow<()>> {

@@ -114,7 +114,7 @@ impl Shortage {
     }
 
     /// How long until [`Self::look`] is due.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    pub(crate) fn timeout(&self) -> Option<Duration> {
         let (State::Up { next_look: due, .. } | State::Lowering { until: due }) = self.state else {
             return None;
         };

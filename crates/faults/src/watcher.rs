@@ -188,13 +188,13 @@ impl Watcher {
         Some(unsafe { std::ptr::read_volatile(&raw const data.state) })
     }
 
-    /// The last snapshot, and the end of the watch. `patience` is how long threads that are about to
+    /// The last snapshot, and the end of the watch. `timeout` is how long threads that are about to
     /// end may take: a process can be waited for before its threads have left their CPUs.
     ///
     /// # Errors
     /// When the counts cannot be read.
-    pub fn finish(self, patience: Duration) -> Result<Snapshot, Error> {
-        let deadline = Instant::now() + patience;
+    pub fn finish(self, timeout: Duration) -> Result<Snapshot, Error> {
+        let deadline = Instant::now() + timeout;
         let unfinished = loop {
             let known = self.unbooked()?.len() as u64;
             let unfinished = self.threads_alive().saturating_sub(known);

@@ -81,14 +81,14 @@ impl MemoryFiles {
         proc: &Proc,
         is_theirs: &dyn Fn(Uid) -> bool,
         keep: usize,
-        patience: Duration,
+        timeout: Duration,
         ask: &mut impl ProcessQuery,
     ) -> Result<Self, HostError> {
         let mut search = Search {
             proc,
             is_theirs,
             keep,
-            deadline: Instant::now() + patience,
+            deadline: Instant::now() + timeout,
             looked: 0,
             found: Self::default(),
             devices: BTreeSet::new(),
@@ -181,7 +181,7 @@ impl Search<'_> {
         self.namespaces(first, &mut namespaces, ask);
         let deadline = self.deadline;
         for pid in theirs {
-            // Each may keep us for as long as there is patience with one.
+            // Each may keep us for as long as one may.
             self.found.is_partial |= Instant::now() > self.deadline;
             if self.found.is_partial {
                 return Ok(());
@@ -426,10 +426,10 @@ mod tests {
         let mut file = std::fs::File::from(own);
         file.write_all(&vec![1; 3 << 20]).unwrap();
         let own = Uid::new(rustix::process::getuid().as_raw());
-        let patience = Duration::from_secs(10);
+        let timeout = Duration::from_secs(10);
         let proc = Proc::host().unwrap();
         let found =
-            MemoryFiles::of(&proc, &|uid| uid == own, 64, patience, &mut Patient(&proc)).unwrap();
+            MemoryFiles::of(&proc, &|uid| uid == own, 64, timeout, &mut Patient(&proc)).unwrap();
         let it = found
             .largest
             .iter()
@@ -437,12 +437,12 @@ mod tests {
         assert_eq!(it.map(|it| it.bytes), Some(Bytes::from_mib(3)), "{found:?}");
     }
 
-    fn search(proc: &Proc, patience: Duration) -> Search<'_> {
+    fn search(proc: &Proc, timeout: Duration) -> Search<'_> {
         Search {
             proc,
             is_theirs: &|uid| uid == Uid::new(0),
             keep: 1,
-            deadline: Instant::now() + patience,
+            deadline: Instant::now() + timeout,
             looked: 0,
             found: MemoryFiles::default(),
             devices: BTreeSet::new(),

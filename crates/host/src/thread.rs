@@ -188,8 +188,8 @@ mod tests {
             check();
             let _thread = spawn("worker", work).unwrap();
             let mut fds = [PollFd::from_borrowed_fd(wake().unwrap(), PollFlags::IN)];
-            let patience = Timespec::try_from(Duration::from_secs(10)).unwrap();
-            poll(&mut fds, Some(&patience)).unwrap();
+            let timeout = Timespec::try_from(Duration::from_secs(10)).unwrap();
+            poll(&mut fds, Some(&timeout)).unwrap();
             check();
             exit(0);
         }

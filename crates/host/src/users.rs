@@ -38,7 +38,7 @@ pub struct Users {
 /// How long sources that did not answer have been waited for.
 #[derive(Debug, Default)]
 struct Waiting {
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     spent: Duration,
     given_up: Option<Errno>,
 }
@@ -75,8 +75,8 @@ impl Users {
     /// Asks for nothing more, until told to forget, once sources that did not answer have taken this
     /// long: a directory server times out anew for every name.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.waiting.patience = Some(patience);
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.waiting.timeout = Some(timeout);
         self
     }
 
@@ -247,7 +247,7 @@ impl Waiting {
         let answer = question();
         if let Lookup::Unavailable(errno) = &answer {
             self.spent = self.spent.saturating_add(begun.elapsed());
-            let is_over = self.patience.is_some_and(|it| self.spent > it);
+            let is_over = self.timeout.is_some_and(|it| self.spent > it);
             self.given_up = is_over.then_some(*errno);
         }
         answer
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn who_has_waited_long_enough_asks_no_more_until_told_to_forget() {
-        let mut users = Users::new(3).with_patience(Duration::ZERO);
+        let mut users = Users::new(3).with_timeout(Duration::ZERO);
         let times_out = || {
             std::thread::sleep(Duration::from_millis(1));
             Lookup::<()>::Unavailable(Errno::TIMEDOUT)
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(members, Lookup::Unavailable(Errno::TIMEDOUT));
         users.forget();
         assert!(matches!(users.by_uid(root), Lookup::Found(_)));
-        // Whoever has said nothing of patience waits.
+        // Without a timeout it waits.
         let mut patient = Users::new(3);
         patient.waiting.ask(times_out);
         assert!(matches!(patient.by_uid(root), Lookup::Found(_)));

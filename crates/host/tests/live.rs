@@ -17,7 +17,7 @@ use bursar_host::{
 use bursar_model::{Bytes, Gid, Pid, Uid};
 use children::{Forked, Spawned, pause, until};
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
 fn sleeper() -> Spawned {
     Spawned::of(Command::new("sleep").arg("1000"))
@@ -79,7 +79,7 @@ fn a_zombie_shows_no_memory_and_is_gone_when_reaped() {
     let process = proc.process(child.pid()).unwrap().unwrap();
     let pidfd = Pidfd::open(child.pid()).unwrap().unwrap();
     assert_eq!(pidfd.send(Signal::KILL), Ok(Sent::Done));
-    assert_eq!(pidfd.wait_readable(PATIENCE), Ok(true));
+    assert_eq!(pidfd.wait_readable(TIMEOUT), Ok(true));
 
     assert!(process.stat().unwrap().unwrap().state.is_dead());
     assert_eq!(process.status().unwrap().unwrap().memory, None);
@@ -111,7 +111,7 @@ fn a_first_thread_that_has_ended_does_not_end_its_process() {
         Ok(false)
     );
     assert_eq!(pidfd.send(Signal::KILL), Ok(Sent::Done));
-    assert_eq!(pidfd.wait_readable(PATIENCE), Ok(true));
+    assert_eq!(pidfd.wait_readable(TIMEOUT), Ok(true));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn only_a_dying_process_gives_its_memory_back() {
         matches!(released, Release::Freed | Release::Gone | Release::Busy),
         "{released:?}"
     );
-    assert_eq!(pidfd.wait_readable(PATIENCE), Ok(true));
+    assert_eq!(pidfd.wait_readable(TIMEOUT), Ok(true));
     assert_eq!(pidfd.release_memory(), Ok(Release::Gone));
     assert_eq!(held(), None);
 }

@@ -87,10 +87,10 @@ pub(crate) fn returned(
 /// Has an iterator that writes nothing meet all there is: how much that is others choose.
 ///
 /// # Errors
-/// When it cannot be read, or has not met everything within `patience`.
-pub(crate) fn walk(iterator: &Link, what: &'static str, patience: Duration) -> Result<(), Error> {
+/// When it cannot be read, or has not met everything within `timeout`.
+pub(crate) fn walk(iterator: &Link, what: &'static str, timeout: Duration) -> Result<(), Error> {
     let began = Instant::now();
-    match read(iterator, what, || began.elapsed() > patience, |_| {})? {
+    match read(iterator, what, || began.elapsed() > timeout, |_| {})? {
         true => Ok(()),
         false => Err(Error::Io {
             what,

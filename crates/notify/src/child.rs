@@ -37,9 +37,9 @@ pub(crate) fn run(
     command: &[String],
     stdin: &[u8],
     environment: &[(&str, &str)],
-    patience: Duration,
+    timeout: Duration,
 ) -> Ended {
-    try_run(command, stdin, environment, patience)
+    try_run(command, stdin, environment, timeout)
         .unwrap_or_else(|error| Ended::NotStarted(error.to_string()))
 }
 
@@ -47,7 +47,7 @@ fn try_run(
     command: &[String],
     stdin: &[u8],
     environment: &[(&str, &str)],
-    patience: Duration,
+    timeout: Duration,
 ) -> std::io::Result<Ended> {
     let Some((program, arguments)) = command.split_first() else {
         return Ok(Ended::NotStarted("no command".to_owned()));
@@ -69,7 +69,7 @@ fn try_run(
         .process_group(0)
         .spawn()?;
     // It has begun: what cannot be waited for is as what takes too long.
-    let has_ended = wait(&child, patience).unwrap_or(false);
+    let has_ended = wait(&child, timeout).unwrap_or(false);
     if !has_ended {
         end_all(&child);
     }
@@ -86,12 +86,12 @@ fn pid(child: &Child) -> Option<Pid> {
 }
 
 /// Whether it ends within that time.
-fn wait(child: &Child, patience: Duration) -> std::io::Result<bool> {
+fn wait(child: &Child, timeout: Duration) -> std::io::Result<bool> {
     let Some(pid) = pid(child) else {
         return Ok(false);
     };
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).map_err(std::io::Error::other)?;
@@ -135,13 +135,13 @@ pub(crate) fn outcome(what: &str, ended: &Ended) -> Outcome {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, stdin: &str, patience: Duration) -> Ended {
+    fn shell(script: &str, stdin: &str, timeout: Duration) -> Ended {
         let command = ["/bin/sh", "-c", script].map(str::to_owned);
         run(
             &command,
             stdin.as_bytes(),
             &[("BURSAR_DELIVERY", "id-1")],
-            patience,
+            timeout,
         )
     }
 

@@ -27,9 +27,9 @@ impl Exec {
 impl Tell for Exec {
     fn tell(&mut self, job: &Job) -> Outcome {
         let json = Envelope::new(job, &self.host).to_json();
-        let patience = Duration::from_secs(self.rule.time_limit.unsigned_abs());
+        let timeout = Duration::from_secs(self.rule.time_limit.unsigned_abs());
         let environment = [("BURSAR_DELIVERY", job.id.as_str())];
-        let ended = child::run(&self.rule.command, &json, &environment, patience);
+        let ended = child::run(&self.rule.command, &json, &environment, timeout);
         child::outcome("command", &ended)
     }
 }

@@ -22,7 +22,7 @@ use crate::telling::{Job, Tell};
 use crate::text::{Setting, Templates, Words};
 
 /// A program that takes longer is killed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Mail of one rule.
 pub(crate) struct Mail {
@@ -110,7 +110,7 @@ impl Mail {
                 // Behind this nothing is an option, and nobody is taken from the headers.
                 command.push("--".to_owned());
                 command.extend(message.to.iter().cloned());
-                let ended = child::run(&command, message.text("\n").as_bytes(), &[], PATIENCE);
+                let ended = child::run(&command, message.text("\n").as_bytes(), &[], TIMEOUT);
                 child::outcome("sendmail", &ended)
             }
         }

@@ -7,7 +7,7 @@ use bursar_reserve::{Ask, Bound, Contact, Refused, socket_path};
 use crate::machine;
 
 /// A daemon that does not answer within this is gone on without.
-const PATIENCE_NS: u64 = 500_000_000;
+const TIMEOUT_NS: u64 = 500_000_000;
 
 /// Lasts until it is dropped: by then the memory is resident, and held speaks for it.
 pub(crate) struct Reservation(Contact);
@@ -25,7 +25,7 @@ impl Reservation {
             pages,
             bound: Bound::Barrier,
         };
-        match reservation.0.ask(socket_path(), ask, PATIENCE_NS, true) {
+        match reservation.0.ask(socket_path(), ask, TIMEOUT_NS, true) {
             Err(Refused::Full { .. }) => None,
             // Nobody enforces a limit, or nobody says which.
             Ok(_) | Err(_) => Some(reservation),

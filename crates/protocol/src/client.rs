@@ -11,7 +11,7 @@ use bursar_model::Event;
 use crate::{LineBuffer, MAX_REPLY, Operation, Reply, Request, VERSION};
 
 /// A daemon that does not answer within this is taken for dead.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where only root may connect, beside the socket of everybody: no crowd that presses there is in his way.
 pub fn root_socket(everybodys: &Path) -> PathBuf {
@@ -95,8 +95,8 @@ impl Client {
     }
 
     fn over(stream: UnixStream, path: &Path) -> io::Result<Self> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(Self {
             stream,
             lines: LineBuffer::new(MAX_REPLY),
@@ -104,16 +104,16 @@ impl Client {
         })
     }
 
-    /// The same, with a daemon taken for dead that does not answer within `patience`, above 0,
+    /// The same, with a daemon taken for dead that does not answer within `timeout`, above 0,
     /// instead of half a minute.
     ///
     /// # Errors
     /// [`ClientError::Broken`].
-    pub fn with_patience(self, patience: Duration) -> Result<Self, ClientError> {
+    pub fn with_timeout(self, timeout: Duration) -> Result<Self, ClientError> {
         let set = self
             .stream
-            .set_read_timeout(Some(patience))
-            .and_then(|()| self.stream.set_write_timeout(Some(patience)));
+            .set_read_timeout(Some(timeout))
+            .and_then(|()| self.stream.set_write_timeout(Some(timeout)));
         set.map_err(|source| self.broken(source))?;
         Ok(self)
     }

@@ -12,9 +12,9 @@ use crate::observer::Seen;
 use crate::report::{Fate, Report};
 
 /// One that exits by itself is watched for so long.
-const PATIENCE: Nanos = Nanos::new(30_000_000_000);
+const TIMEOUT: Nanos = Nanos::new(30_000_000_000);
 /// One that cannot run is not: it is in the hands of a device, of a debugger, or of its owner's file server.
-const SHORT_PATIENCE: Nanos = Nanos::new(1_000_000_000);
+const SHORT_TIMEOUT: Nanos = Nanos::new(1_000_000_000);
 
 /// A victim that was signalled.
 #[derive(Debug)]
@@ -72,11 +72,11 @@ impl Case {
     pub(crate) fn leave(&mut self, now: Nanos, is_short: bool, why: &'static str) {
         let facts = self.seen.as_ref().map(|it| &it.facts);
         let cannot_run = facts.is_some_and(|it| it.doing == Doing::Uninterruptible);
-        let patience = match is_short || cannot_run {
-            true => SHORT_PATIENCE,
-            false => PATIENCE,
+        let timeout = match is_short || cannot_run {
+            true => SHORT_TIMEOUT,
+            false => TIMEOUT,
         };
-        self.stage = Stage::Leaving(sum(now, patience), why);
+        self.stage = Stage::Leaving(sum(now, timeout), why);
     }
 
     /// Its own memory when it was signalled, as far as known.

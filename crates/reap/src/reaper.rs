@@ -21,7 +21,7 @@ use crate::{shared_mm, worker};
 const WAITING: usize = 256;
 /// A thread that sleeps so long in the kernel, in one call and without a moment of work, hangs: 2 GiB come back in
 /// 0.2 s, and whoever takes more works.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why there is no reaper.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +70,7 @@ impl Reaper {
         let worker = Supervisor::start(
             Work {
                 name: "reap-worker",
-                patience: PATIENCE,
+                timeout: TIMEOUT,
                 begin: Arc::new(move || priority.take_as_worker()),
                 carry_out: Arc::new(move |order, guard| worker::carry_out(&own, order, guard)),
                 notify: notify(),
@@ -81,7 +81,7 @@ impl Reaper {
         let reporter = Supervisor::start(
             Work {
                 name: "reap-reporter",
-                patience: PATIENCE,
+                timeout: TIMEOUT,
                 begin: Arc::new(|| {}),
                 carry_out: Arc::new(move |order, guard| {
                     shared_mm::complete(&own.proc, order, guard)

@@ -44,17 +44,17 @@ impl Contact {
         missed: 0,
     };
 
-    /// Asks the daemon that listens at `path` and waits for its answer, `patience_ns` in all where it
+    /// Asks the daemon that listens at `path` and waits for its answer, `timeout_ns` in all where it
     /// sleeps. A connection that stays open is waited for once only: until the answer has come, others get
     /// ETIMEDOUT at once.
     ///
     /// # Errors
-    /// See [`Refused`]. [`Refused::Busy`] and EAGAIN: too many asked until patience was over.
+    /// See [`Refused`]. [`Refused::Busy`] and EAGAIN: too many asked until the time was up.
     pub fn ask(
         &mut self,
         path: &[u8],
         ask: Ask,
-        patience_ns: u64,
+        timeout_ns: u64,
         keeps_open: bool,
     ) -> Result<Grant, Refused> {
         if self.overdue.is_some() {
@@ -68,25 +68,25 @@ impl Contact {
         } else if self.missed < MISSED {
             self.missed += 1;
             let mut own = Self::NONE;
-            return own.ask_until_answered(path, ask, patience_ns, false);
+            return own.ask_until_answered(path, ask, timeout_ns, false);
         } else {
             self.close();
         }
-        self.ask_until_answered(path, ask, patience_ns, keeps_open)
+        self.ask_until_answered(path, ask, timeout_ns, keeps_open)
     }
 
     fn ask_until_answered(
         &mut self,
         path: &[u8],
         ask: Ask,
-        patience_ns: u64,
+        timeout_ns: u64,
         keeps_open: bool,
     ) -> Result<Grant, Refused> {
-        let until = now_ns().saturating_add(patience_ns);
+        let until = now_ns().saturating_add(timeout_ns);
         let mut pause = FIRST_PAUSE_NS;
         loop {
             let was_open = self.socket.is_some();
-            let answer = self.ask_now(path, ask, patience_ns);
+            let answer = self.ask_now(path, ask, timeout_ns);
             match answer {
                 Ok(_) | Err(Refused::Full { .. }) if keeps_open => self.is_kept = true,
                 Err(Refused::Silent(libc::ETIMEDOUT)) if keeps_open => {
@@ -109,10 +109,10 @@ impl Contact {
         }
     }
 
-    fn ask_now(&mut self, path: &[u8], ask: Ask, patience_ns: u64) -> Result<Grant, Refused> {
+    fn ask_now(&mut self, path: &[u8], ask: Ask, timeout_ns: u64) -> Result<Grant, Refused> {
         let socket = self.open(path)?;
         socket.send_or_hear_why(ask)?;
-        socket.receive(&mut Inbox::new(), patience_ns)
+        socket.receive(&mut Inbox::new(), timeout_ns)
     }
 
     /// The last request, if its answer has not come.
@@ -120,13 +120,13 @@ impl Contact {
         self.overdue
     }
 
-    /// The answer that was overdue, if it has come or comes within `patience_ns`: to what, and what.
-    pub fn overdue_answer(&mut self, patience_ns: u64) -> Option<(Ask, Result<Grant, Refused>)> {
+    /// The answer that was overdue, if it has come or comes within `timeout_ns`: to what, and what.
+    pub fn overdue_answer(&mut self, timeout_ns: u64) -> Option<(Ask, Result<Grant, Refused>)> {
         let (ask, socket) = (self.overdue?, self.socket.as_ref()?);
         let mut inbox = Inbox::new();
-        let answer = match patience_ns {
+        let answer = match timeout_ns {
             0 => socket.receive_now(&mut inbox)?,
-            patience_ns => socket.receive(&mut inbox, patience_ns),
+            timeout_ns => socket.receive(&mut inbox, timeout_ns),
         };
         self.overdue = None;
         if !matches!(answer, Ok(_) | Err(Refused::Full { .. })) {
@@ -229,15 +229,15 @@ mod tests {
             (listener, open)
         });
         let mut contact = Contact::NONE;
-        let patience = 5_000_000_000;
+        let timeout = 5_000_000_000;
         let first = thread::scope(|scope| {
-            let ask = || contact.ask(path.as_bytes(), REPORT, patience, true);
+            let ask = || contact.ask(path.as_bytes(), REPORT, timeout, true);
             scope.spawn(ask).join().unwrap()
         });
         assert!(first.is_ok(), "{first:?}");
         contact.socket.as_ref().unwrap().name().close();
         for _ in 0..=MISSED {
-            let next = contact.ask(path.as_bytes(), REPORT, patience, true);
+            let next = contact.ask(path.as_bytes(), REPORT, timeout, true);
             assert!(next.is_ok(), "{next:?}");
         }
         let _open = server.join().unwrap();

@@ -7,7 +7,7 @@ use crate::inbox::Inbox;
 use crate::socket::Socket;
 
 /// A daemon that does not answer within this is taken for dead.
-const PATIENCE_NS: u64 = 2_000_000_000;
+const TIMEOUT_NS: u64 = 2_000_000_000;
 /// Where too many others wait, the next try follows after this.
 const PAUSE_NS: u64 = 1_000_000;
 
@@ -28,7 +28,7 @@ impl Line {
     /// [`Refused::Silent`] with ENOENT or ECONNREFUSED when nobody listens, EACCES when we may not ask,
     /// ENAMETOOLONG, EAGAIN when too many others wait.
     pub fn connect(path: &[u8]) -> Result<Self, Refused> {
-        let until = now_ns().saturating_add(PATIENCE_NS);
+        let until = now_ns().saturating_add(TIMEOUT_NS);
         loop {
             match Socket::connect(path) {
                 Err(Refused::Silent(libc::EAGAIN)) if now_ns() < until => sleep_ns(PAUSE_NS),
@@ -53,7 +53,7 @@ impl Line {
         self.socket.send_or_hear_why(ask)?;
         let mut inbox = Inbox::new();
         self.hear_what_is_unread(&mut inbox)?;
-        let grant = self.socket.receive(&mut inbox, PATIENCE_NS)?;
+        let grant = self.socket.receive(&mut inbox, TIMEOUT_NS)?;
         match ask {
             Ask::Reserve { .. } => self.reserved = self.reserved.saturating_add(grant.pages),
             Ask::Commit { .. } => self.reserved = self.reserved.saturating_sub(grant.pages),
@@ -83,7 +83,7 @@ impl Line {
             return Ok(());
         }
         self.has_unread = false;
-        match self.socket.receive(inbox, PATIENCE_NS) {
+        match self.socket.receive(inbox, TIMEOUT_NS) {
             Ok(_) => Ok(()),
             Err(Refused::Silent(errno)) => Err(Refused::Silent(errno)),
             // It was reserved, by our own books: a daemon that says no has others.

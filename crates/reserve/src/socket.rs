@@ -135,15 +135,15 @@ impl Socket {
         sent
     }
 
-    /// The next reply. A daemon that sleeps, or is stopped, for `patience_ns` is taken for dead. One
+    /// The next reply. A daemon that sleeps, or is stopped, for `timeout_ns` is taken for dead. One
     /// that only waits for a processor is given more time.
     ///
     /// # Errors
     /// [`Refused::Silent`]: ETIMEDOUT, ECONNRESET, EBADF; and what the reply says.
-    pub(crate) fn receive(&self, inbox: &mut Inbox, patience_ns: u64) -> Result<Grant, Refused> {
+    pub(crate) fn receive(&self, inbox: &mut Inbox, timeout_ns: u64) -> Result<Grant, Refused> {
         let began = now_ns();
         let awake_until = began + if self.may_spin { SPIN_NS } else { 0 };
-        let mut until = began.saturating_add(patience_ns);
+        let mut until = began.saturating_add(timeout_ns);
         loop {
             if let Some(answer) = inbox.take_line(read_reply) {
                 return answer;
@@ -164,7 +164,7 @@ impl Socket {
                         if waited > LONGEST_NS || !waits_for_processor(self.daemon, waited) {
                             return Err(Refused::Silent(libc::ETIMEDOUT));
                         }
-                        until = now.saturating_add(patience_ns);
+                        until = now.saturating_add(timeout_ns);
                     }
                     if now >= awake_until {
                         self.wait(until - now)?;

@@ -77,9 +77,9 @@ impl<I: Send + 'static, O: Send + 'static> AbandonableWorker<I, O> {
         self.orders.send(order).is_ok()
     }
 
-    /// Waits for the answer for `span`. A worker that has hung in one call for `patience` is abandoned. Does not return
+    /// Waits for the answer for `span`. A worker that has hung in one call for `timeout` is abandoned. Does not return
     /// when the kernel has ended a thread of a supervised process ([`thread::check`]).
-    pub fn wait(&mut self, span: Duration, patience: Duration) -> Outcome<O> {
+    pub fn wait(&mut self, span: Duration, timeout: Duration) -> Outcome<O> {
         match self.answers.recv_timeout(span) {
             Ok(answer) => return Outcome::Done(answer),
             Err(RecvTimeoutError::Disconnected) => return Outcome::Panicked,
@@ -90,7 +90,7 @@ impl<I: Send + 'static, O: Send + 'static> AbandonableWorker<I, O> {
         if self.monitor.is_gone(&self.proc) {
             return Outcome::Panicked;
         }
-        match self.monitor.check(&self.proc, patience) {
+        match self.monitor.check(&self.proc, timeout) {
             ThreadState::Abandoned(pid) => Outcome::Abandoned(pid),
             ThreadState::InCall(left) => Outcome::Pending(Some(left)),
             ThreadState::Idle => Outcome::Pending(None),

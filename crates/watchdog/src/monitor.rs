@@ -52,9 +52,9 @@ impl Monitor {
         proc.stat(self.thread).is_ok_and(|it| it.is_none())
     }
 
-    /// Checks the thread. One that has slept uninterruptibly in one call for `patience` is abandoned; one that works
+    /// Checks the thread. One that has slept uninterruptibly in one call for `timeout` is abandoned; one that works
     /// or waits for a CPU is not, however long that takes.
-    pub fn check(&mut self, proc: &Proc, patience: Duration) -> ThreadState {
+    pub fn check(&mut self, proc: &Proc, timeout: Duration) -> ThreadState {
         let beat = self.heartbeat.now();
         let Some(pid) = beat.pid() else {
             self.beat = beat;
@@ -67,7 +67,7 @@ impl Monitor {
             self.since = now;
         }
         let waited = now.saturating_duration_since(self.since);
-        if let Some(left) = patience.checked_sub(waited)
+        if let Some(left) = timeout.checked_sub(waited)
             && left > Duration::ZERO
         {
             return ThreadState::InCall(left);
@@ -77,7 +77,7 @@ impl Monitor {
         if work != self.work || !stat.is_some_and(|it| it.state.is_uninterruptible()) {
             self.work = work;
             self.since = now;
-            return ThreadState::InCall(patience);
+            return ThreadState::InCall(timeout);
         }
         let owner = self.heartbeat.owner();
         if !self.heartbeat.abandon(beat) {

@@ -24,7 +24,7 @@ pub struct Work<I, O> {
     /// The threads' name.
     pub name: &'static str,
     /// One that has hung in one call for so long is replaced.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// What a thread does first.
     pub begin: Begin,
     /// What it does with each order.
@@ -114,7 +114,7 @@ impl<I: Clone + Send + 'static, O: Send + 'static> Supervisor<I, O> {
     /// `None`: the worker is still at it.
     fn check(&mut self, order: I) -> Option<Finished<I, O>> {
         let outcome = match &mut self.worker {
-            Some(worker) => worker.wait(Duration::ZERO, self.work.patience),
+            Some(worker) => worker.wait(Duration::ZERO, self.work.timeout),
             None => Outcome::Panicked,
         };
         match outcome {

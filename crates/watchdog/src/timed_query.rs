@@ -15,7 +15,7 @@ use crate::blocklist::Blocklist;
 use crate::guard::{Abandoned, Guard};
 
 /// A worker that sleeps so long at one process, without a moment of work and for no signal, hangs there.
-const PATIENCE: Duration = Duration::from_millis(400);
+const TIMEOUT: Duration = Duration::from_millis(400);
 /// Between two checks of the worker.
 const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -35,7 +35,7 @@ type Order = Box<dyn FnOnce(&Proc, &Guard) -> Result<(), Abandoned> + Send>;
 #[derive(Debug)]
 pub struct TimedQuery {
     name: &'static str,
-    patience: Duration,
+    timeout: Duration,
     blocklist: Arc<Blocklist>,
     proc: Arc<Proc>,
     worker: Option<AbandonableWorker<Order, ()>>,
@@ -60,17 +60,17 @@ impl TimedQuery {
     pub fn new(name: &'static str, blocklist: Arc<Blocklist>) -> Result<Self, HostError> {
         Ok(Self {
             name,
-            patience: PATIENCE,
+            timeout: TIMEOUT,
             blocklist,
             proc: Arc::new(Proc::host()?),
             worker: None,
         })
     }
 
-    /// The same with another patience.
+    /// The same with another timeout.
     #[must_use]
-    pub fn within(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -121,7 +121,7 @@ impl ProcessQuery for TimedQuery {
             let order: Order = Box::new(move |proc, guard| its.go_on(proc, guard));
             let sent = Instant::now();
             // An abandoned one is not used again.
-            if worker.send(order) && has_finished(&mut worker, self.patience) {
+            if worker.send(order) && has_finished(&mut worker, self.timeout) {
                 self.worker = Some(worker);
             } else {
                 waited = waited.saturating_add(sent.elapsed());
@@ -133,9 +133,9 @@ impl ProcessQuery for TimedQuery {
     }
 }
 
-fn has_finished(worker: &mut AbandonableWorker<Order, ()>, patience: Duration) -> bool {
+fn has_finished(worker: &mut AbandonableWorker<Order, ()>, timeout: Duration) -> bool {
     loop {
-        match worker.wait(INTERVAL, patience) {
+        match worker.wait(INTERVAL, timeout) {
             Outcome::Pending(_) => {}
             Outcome::Done(()) => return true,
             Outcome::Abandoned(_) | Outcome::Panicked => return false,

@@ -24,7 +24,7 @@ use bursar_watchdog::{Abandoned, Blocklist, Guard, Monitor, Owner, ThreadState};
 use asleep::sleep_soundly;
 use children::Children;
 
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A thread in a call, and its monitor.
 struct Watched {
@@ -49,12 +49,12 @@ impl Watched {
         Self { monitor, thread }
     }
 
-    /// What twenty times our patience show.
+    /// What twenty times our timeout show.
     fn state(&mut self) -> ThreadState {
         let proc = Proc::host().unwrap();
-        let deadline = Instant::now() + PATIENCE * 20;
+        let deadline = Instant::now() + TIMEOUT * 20;
         loop {
-            let state = self.monitor.check(&proc, PATIENCE);
+            let state = self.monitor.check(&proc, TIMEOUT);
             if matches!(state, ThreadState::Abandoned(_)) || Instant::now() > deadline {
                 return state;
             }
@@ -78,7 +78,7 @@ fn hanging(
         })
         .collect();
     // All are in their calls before the first is abandoned, which blocks the process.
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(TIMEOUT);
     for (watched, _) in &mut all {
         assert_eq!(watched.state(), ThreadState::Abandoned(pid));
     }

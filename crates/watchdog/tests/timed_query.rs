@@ -16,11 +16,11 @@ use bursar_watchdog::{Blocklist, TimedQuery};
 use asleep::sleep_soundly;
 use children::Children;
 
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_millis(50);
 
 fn query(blocklist: &Arc<Blocklist>) -> TimedQuery {
     let query = TimedQuery::new("test-query", Arc::clone(blocklist)).unwrap();
-    query.within(PATIENCE)
+    query.within(TIMEOUT)
 }
 
 /// A question to which these do not answer before something is written; a byte for each answer.
@@ -62,7 +62,7 @@ fn who_does_not_answer_keeps_nobody_else_from_being_asked() {
     let question: Arc<dyn Fn(Pid) -> u32 + Send + Sync> = Arc::new(question);
     let began = Instant::now();
     let answers = ask(&mut query, Arc::clone(&question));
-    assert!(began.elapsed() < PATIENCE * 20, "{:?}", began.elapsed());
+    assert!(began.elapsed() < TIMEOUT * 20, "{:?}", began.elapsed());
     let expected = [pids[0], pids[3]].map(|it| (it, it.get()));
     assert_eq!(answers, expected);
     assert_eq!((blocklist.hanging(), blocklist.abandoned()), (2, 2));

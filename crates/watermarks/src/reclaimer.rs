@@ -26,7 +26,7 @@ const MOUNTS: [&str; 2] = [
     "fs/cgroup/unified/memory.reclaim",
 ];
 /// So many failures in a row end it: there is nothing to be had this way.
-const PATIENCE: u32 = 50;
+const MAX_FAILURES: u32 = 50;
 
 /// What the thread says of itself.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ impl Reclaimer {
 
     /// Whether it still gets anything.
     pub(crate) fn is_useful(&self) -> bool {
-        self.shared.failures.load(Ordering::Acquire) < PATIENCE
+        self.shared.failures.load(Ordering::Acquire) < MAX_FAILURES
     }
 
     /// Asks for so much; `false`: not now, the last order is still being carried out.

@@ -20,7 +20,7 @@ use crate::report::{report, restored};
 use crate::saved::Restored;
 
 /// An answer takes a tick at most; longer means that the thread hangs in the kernel.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A look older than this is done again before it is told, nanoseconds.
 const FRESH_NS: u64 = 1_000_000_000;
@@ -77,7 +77,7 @@ impl EngineThread {
         let (reply, answer) = sync_channel(1);
         self.asks.as_ref()?.send(question(reply)).ok()?;
         self.ring();
-        answer.recv_timeout(PATIENCE).ok()
+        answer.recv_timeout(TIMEOUT).ok()
     }
 
     /// A full counter has been rung already.

@@ -59,7 +59,7 @@
 //! | `group=PATH` | nothing: moves itself into that control group |
 //! | `bench=MILLISECONDS`, `bench=MILLISECONDS:TEST,…` | S5's tables, more calls, and works (`build`, `find`, `journal`): each test, or each of these, for so long, works ten times as long; prints how often a second each was done |
 //! | `harass=SOCKET` | bursard's attention: all the connections one may have, each asking without end |
-//! | `pass=SOCKET` | bursard's patience: descriptors passed to it that take long to close; prints how many went |
+//! | `pass=SOCKET` | bursard's time: descriptors passed to it that take long to close; prints how many went |
 //! | `drop` | gives back files, terminals, sockets, segments, mappings and children |
 //! | `say=WORD` | prints WORD |
 //! | `wait` | waits for a line on stdin |
@@ -292,14 +292,14 @@ fn connect(kept: &mut Kept, to: (i32, libc::sockaddr_in)) -> Result<(), i32> {
     let fd = socket(libc::AF_INET, libc::SOCK_STREAM)?;
     kept.files.push(fd);
     // A dropped request is asked again for minutes; we have no such time.
-    let patience: libc::c_int = 1500;
+    let timeout: libc::c_int = 1500;
     // SAFETY: live locals and their sizes.
     unsafe {
         libc::setsockopt(
             fd,
             libc::IPPROTO_TCP,
             libc::TCP_USER_TIMEOUT,
-            (&raw const patience).cast(),
+            (&raw const timeout).cast(),
             4,
         );
         let retries: libc::c_int = 1;

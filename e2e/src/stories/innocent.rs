@@ -449,8 +449,8 @@ fn settled(world: &World, user: &str) -> Result<Row> {
 }
 
 /// What is held once a program is up, which it may take so long for, and nobody has been killed.
-fn up(world: &World, program: &mut Hog, patience: Duration) -> Result<Row> {
-    let heard = program.hear_within("up", patience);
+fn up(world: &World, program: &mut Hog, timeout: Duration) -> Result<Row> {
+    let heard = program.hear_within("up", timeout);
     let kills = world.daemon.events_of(EventKind::Kill)?;
     ensure!(kills.is_empty(), "killed: {kills:#?}");
     heard?;
@@ -688,10 +688,10 @@ fn merged(binaries: &Binaries) -> Result<()> {
         let kills = world.daemon.events_of(EventKind::Kill)?;
         Ok(format!("{}, killed: {kills:#?}", names.map(one).join(", ")))
     };
-    let patience = Duration::from_secs(120);
+    let timeout = Duration::from_secs(120);
     let merged_to = |hog: &mut Hog, least: u64| {
         // ksmd goes by its own pace: on an emulated machine beside others longer than we usually wait.
-        let merged = within(patience, "pages to be merged", || {
+        let merged = within(timeout, "pages to be merged", || {
             ensure!(hog.is_alive()?, "whose they are has ended");
             let text = fs::read_to_string(format!("{KSM}/pages_sharing"))?;
             Ok((text.trim().parse::<u64>()? >= least).then_some(()))
@@ -704,7 +704,7 @@ fn merged(binaries: &Binaries) -> Result<()> {
     };
     // It is above the notice in full and was told to go on.
     let corrected = |hog: &mut Hog| {
-        let known = within(patience, "a correction", || {
+        let known = within(timeout, "a correction", || {
             let account = world.daemon.account(&user)?.context("the account")?;
             Ok(account.correction.map(|_| ()))
         });

@@ -299,8 +299,8 @@ fn reaps(binaries: &Binaries) -> Result<()> {
     }
     // Those that nobody asks at all are told of half a minute after.
     let awaited = usize::try_from(whole(5).or(2))?;
-    let patience = Duration::from_secs(40);
-    let reported = within(patience, "the reports of her victims", || {
+    let timeout = Duration::from_secs(40);
+    let reported = within(timeout, "the reports of her victims", || {
         let reaped = world.daemon.events_of(EventKind::Reaped)?;
         let of = |pid: u32| {
             let mut reaped = reaped.iter();

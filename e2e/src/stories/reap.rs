@@ -691,7 +691,7 @@ fn one_cpu(binaries: &Binaries) -> Result<()> {
 
 /// Beside busy sessions: so many kills, and nobody waits longer than that.
 const KILLS: usize = 8;
-const PATIENCE: Duration = Duration::from_secs(4);
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Two loops for each CPU, each in a session of its own.
 fn busy_sessions(world: &World) -> Result<Vec<Hog>> {
@@ -724,7 +724,7 @@ fn beside_busy_sessions(binaries: &Binaries) -> Result<()> {
         loops.len()
     );
     ensure!(
-        longest < PATIENCE,
+        longest < TIMEOUT,
         "a kill and what followed took {longest:?}"
     );
     Ok(())

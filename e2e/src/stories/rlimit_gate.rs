@@ -134,8 +134,8 @@ fn child_of(pid: u32) -> Result<u32> {
 /// Takes `block` bytes at a time until it is refused `refusals` times; prints MiB held.
 const FILL: &str = r#"
 import sys, time
-block, patience = int(sys.argv[1]), float(sys.argv[2])
-held, refused, end = [], 0, time.monotonic() + patience
+block, seconds = int(sys.argv[1]), float(sys.argv[2])
+held, refused, end = [], 0, time.monotonic() + seconds
 while time.monotonic() < end:
     try:
         held.append(bytearray(block))

@@ -188,11 +188,11 @@ fn shared(binaries: &Binaries) -> Result<()> {
     small.hear("there")?;
     let _large = enter(owner, "name=painter hold=200M pause")?;
 
-    let patience = Duration::from_secs(30);
-    his.shows("bursar: killed your program painter", patience)?;
+    let timeout = Duration::from_secs(30);
+    his.shows("bursar: killed your program painter", timeout)?;
     beside.shows(
         "bursar: killed a program of the shared account =bursar-render",
-        patience,
+        timeout,
     )?;
     for text in ["your program", "painter"] {
         ensure!(!beside.seen().contains(text), "{}", beside.seen());

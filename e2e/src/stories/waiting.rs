@@ -60,7 +60,7 @@ pub(super) const STORIES: &[Story] = &[
 const USER: u32 = 60880;
 const OTHER: u32 = 60881;
 const MIB: u64 = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A stage that users may look at.
 fn stage(binaries: &Binaries, name: &str) -> Result<World> {
@@ -330,12 +330,12 @@ fn idle(binaries: &Binaries) -> Result<()> {
     for round in 1..=ROUNDS {
         let (told, heard) = mpsc::channel();
         let listener = std::thread::spawn(move || -> Result<Client> {
-            let reply = follower.next_reply(Some(Instant::now() + PATIENCE))?;
+            let reply = follower.next_reply(Some(Instant::now() + TIMEOUT))?;
             told.send((SystemTime::now(), reply))?;
             Ok(follower)
         });
         hog.go_on()?;
-        let (at, reply) = heard.recv_timeout(PATIENCE).context("nobody was told")?;
+        let (at, reply) = heard.recv_timeout(TIMEOUT).context("nobody was told")?;
         ensure!(matches!(reply, Some(Reply::Reached(_))), "{reply:?}");
         let notice = until("the notice", || {
             let notices = world.daemon.events_of(EventKind::Notice)?;
@@ -363,7 +363,7 @@ fn idle(binaries: &Binaries) -> Result<()> {
         "heard {late:?} after the notice"
     );
     for mut client in clients {
-        let reply = client.next_reply(Some(Instant::now() + PATIENCE))?;
+        let reply = client.next_reply(Some(Instant::now() + TIMEOUT))?;
         ensure!(matches!(reply, Some(Reply::Reached(_))), "{reply:?}");
     }
     Ok(())

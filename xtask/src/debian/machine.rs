@@ -39,7 +39,7 @@ pub(super) struct Machine {
 }
 
 /// How long what takes a second on a real machine may take here.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a boot may take.
 const BOOT: Duration = Duration::from_secs(300);
 
@@ -83,7 +83,7 @@ impl Machine {
         let errors = fs::File::create(at("qemu.log")).context("create qemu.log")?;
         let mut qemu = Qemu::start(command, Stdio::null(), errors.into())?;
         let mut connect = |name: &str| -> Result<UnixStream> {
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             loop {
                 match UnixStream::connect(at(name)) {
                     Ok(stream) => return Ok(stream),
@@ -128,7 +128,7 @@ impl Machine {
     }
 
     fn resume(&mut self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.monitor.execute("query-status", json!({}))?["status"] == "inmigrate" {
             ensure!(
                 Instant::now() < deadline && !interrupt::came(),
@@ -142,8 +142,8 @@ impl Machine {
     }
 
     /// Runs root's command, which has to succeed.
-    pub(super) fn command(&mut self, command: &str, patience: Duration) -> Result<()> {
-        let answer = self.root.run(command, Instant::now() + patience)?;
+    pub(super) fn command(&mut self, command: &str, timeout: Duration) -> Result<()> {
+        let answer = self.root.run(command, Instant::now() + timeout)?;
         let text = answer.text;
         ensure!(answer.status == Some(0), "{command} failed:\n{text}");
         Ok(())
@@ -182,7 +182,7 @@ impl Machine {
 
     /// Saves the machine as it stands and ends it.
     pub(super) fn save(mut self, to: &Path) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         // What can be read again need not be saved.
         self.root
             .run("sync; echo 3 >/proc/sys/vm/drop_caches; sleep 1", deadline)?;
@@ -257,7 +257,7 @@ struct Monitor {
 impl Monitor {
     fn new(stream: UnixStream) -> Result<Monitor> {
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(TIMEOUT))
             .context("set up a socket")?;
         let from = BufReader::new(stream.try_clone().context("share a socket")?);
         let mut monitor = Monitor { to: stream, from };

@@ -154,7 +154,7 @@ impl Stage {
         let mut machine = Machine::start(&self.image, Some(saved), &self.files, dir)?;
         let mount =
             "mountpoint -q /srv || { blockdev --flushbufs /dev/vdb; mount -o ro /dev/vdb /srv; }";
-        machine.command(mount, machine::PATIENCE)?;
+        machine.command(mount, machine::TIMEOUT)?;
         Ok(machine)
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::machine::{Machine, PATIENCE};
+use super::machine::{Machine, TIMEOUT};
 use super::scenario::{Action, Scenario, Step};
 use super::terminal::{Answer, Terminal};
 
@@ -57,7 +57,7 @@ fn play_step(
     let within = Duration::from_secs(step.within_s);
     let again_until = Instant::now() + within;
     loop {
-        let deadline = Instant::now() + PATIENCE.max(within);
+        let deadline = Instant::now() + TIMEOUT.max(within);
         let Answer { text, status } = act(step, machine, sessions, deadline)?;
         let objection = step.objection(&text, status);
         *seen = text;

@@ -34,8 +34,8 @@ pub(super) struct Answer {
 
 impl Terminal {
     pub(super) fn on_socket(name: &str, stream: UnixStream) -> Result<Terminal> {
-        let patience = Some(Duration::from_millis(200));
-        stream.set_read_timeout(patience).context("set a timeout")?;
+        let timeout = Some(Duration::from_millis(200));
+        stream.set_read_timeout(timeout).context("set a timeout")?;
         Ok(Terminal {
             name: name.to_owned(),
             stream,

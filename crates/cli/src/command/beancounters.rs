@@ -16,7 +16,7 @@ use crate::output;
 use crate::view;
 
 /// So long a scan may take before an older one is shown, and so often is asked.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Show what an account holds of each kernel resource: its whole bill
@@ -56,7 +56,7 @@ impl Beancounters {
             let Reply::Beancounters(found) = caller.ask(Operation::Beancounters { who })? else {
                 return Err(Failure::off_topic());
             };
-            if !found.is_looking || begun.elapsed() > PATIENCE {
+            if !found.is_looking || begun.elapsed() > TIMEOUT {
                 break found;
             }
             sleep(AGAIN);

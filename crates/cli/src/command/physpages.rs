@@ -16,7 +16,7 @@ use crate::view;
 /// Between two looks whether the count is done.
 const AGAIN: Duration = Duration::from_millis(20);
 /// A count that takes longer than this does not end: a terabyte in small pages takes two minutes.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Show which part of the machine's mapped pages each account has
 ///
@@ -71,7 +71,7 @@ pub(crate) fn count(caller: &Caller, who: Option<&Who>) -> Result<Counted, Failu
             PhyspagesReply::Counted(found) => return Ok(found),
             PhyspagesReply::Counting { ticket: promised } => ticket = Some(promised),
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             return Err(Failure::failed(
                 "mapped pages are still being counted after ten minutes; is bursard stopped?",
             ));

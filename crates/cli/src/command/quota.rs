@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::view;
 
 /// No login waits longer for it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Show my own account, and the shared ones I may enter: held, limit, what is left
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ impl Quota {
 }
 
 fn in_brief(caller: &Caller) -> Result<(), Failure> {
-    let mut client = caller.connect()?.with_patience(PATIENCE)?;
+    let mut client = caller.connect()?.with_timeout(TIMEOUT)?;
     let Reply::Brief(brief) = heard(client.ask(Operation::Brief)?)? else {
         return Err(Failure::off_topic());
     };

@@ -35,7 +35,7 @@ const LOOK_AGAIN: Timespec = Timespec {
 };
 
 /// The thread ends in less, whatever it does.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// So long a request to kill counts. Later the process may have executed another program, have become another user's or
 /// be within its limit: `number` and `started` tell a process, no more. Where it still has to die the kernel half asks again
@@ -120,7 +120,7 @@ impl RingReader {
     /// Reads no more, and returns what was read last. What comes from now on waits in the ring.
     pub(super) fn end(&mut self) -> Vec<RingEvent> {
         self.leash = None;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let mut all = Vec::new();
         while let Ok(one) = self
             .events

@@ -101,13 +101,13 @@ impl ResourceScanner {
         Ok(state.is_scanning)
     }
 
-    /// What was found and not yet taken; of a scan under way that ends within `patience`, too.
-    pub(super) fn take(&self, patience: Duration) -> Option<Result<Scan>> {
+    /// What was found and not yet taken; of a scan under way that ends within `timeout`, too.
+    pub(super) fn take(&self, timeout: Duration) -> Option<Result<Scan>> {
         let state = self.shown.lock();
         let waited = self
             .shown
             .changed
-            .wait_timeout_while(state, patience, |state| state.is_scanning);
+            .wait_timeout_while(state, timeout, |state| state.is_scanning);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.found.take()
     }

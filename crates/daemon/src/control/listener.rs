@@ -157,7 +157,7 @@ impl Listener {
     }
 
     /// How long until it opens; `None`: it is not shut.
-    pub(super) fn patience(&self, now: Duration) -> Option<Duration> {
+    pub(super) fn timeout(&self, now: Duration) -> Option<Duration> {
         self.paused_until.map(|until| until.saturating_sub(now))
     }
 }

@@ -111,7 +111,7 @@ impl Scheduler {
     }
 
     /// How long nobody's request can be answered; `None`: nobody waits.
-    pub(crate) fn patience(&self, now: Duration) -> Option<Duration> {
+    pub(crate) fn timeout(&self, now: Duration) -> Option<Duration> {
         let wait = |uid: &Uid| {
             self.allowances
                 .get(uid)
@@ -152,7 +152,7 @@ mod tests {
         let now = Duration::ZERO;
         let served: Vec<_> = std::iter::from_fn(|| scheduler.next(now)).collect();
         assert_eq!(served, [id(1), id(9), id(2), id(3)]);
-        assert_eq!(scheduler.patience(now), None);
+        assert_eq!(scheduler.timeout(now), None);
     }
 
     #[test]
@@ -164,9 +164,9 @@ mod tests {
         assert_eq!(scheduler.next(now), None);
         assert_eq!(scheduler.next(now), None);
         assert_eq!(scheduler.delayed, 1);
-        assert_eq!(scheduler.patience(now), Some(Duration::from_millis(100)));
+        assert_eq!(scheduler.timeout(now), Some(Duration::from_millis(100)));
         scheduler.line_up(BOB, id(2));
-        assert_eq!(scheduler.patience(now), Some(Duration::ZERO));
+        assert_eq!(scheduler.timeout(now), Some(Duration::ZERO));
         assert_eq!(scheduler.next(now), Some(id(2)));
         now += Duration::from_millis(100);
         assert_eq!(scheduler.next(now), Some(id(1)));
@@ -186,7 +186,7 @@ mod tests {
         let mut scheduler = Scheduler::default();
         scheduler.line_up(ALICE, id(1));
         scheduler.leave(ALICE, id(1));
-        assert_eq!(scheduler.patience(Duration::ZERO), None);
+        assert_eq!(scheduler.timeout(Duration::ZERO), None);
         assert_eq!(scheduler.next(Duration::ZERO), None);
         scheduler.line_up(ALICE, id(2));
         assert_eq!(scheduler.next(Duration::ZERO), Some(id(2)));
@@ -213,7 +213,7 @@ mod tests {
             let most = Duration::from_micros(50_000);
             for cost in costs {
                 scheduler.line_up(ALICE, id(1));
-                now += scheduler.patience(now).unwrap();
+                now += scheduler.timeout(now).unwrap();
                 prop_assert!(scheduler.next(now).is_some());
                 let cost = Duration::from_micros(cost);
                 now += cost;

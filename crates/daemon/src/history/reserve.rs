@@ -16,7 +16,7 @@ const BLOCK: u64 = 1024;
 /// More are set aside when fewer are left. The disk has as long as that many events take.
 const LOW: u64 = BLOCK / 2;
 /// A disk that hangs holds up events for so long, once.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Of the thread, bytes.
 const STACK: usize = 64 << 10;
 
@@ -93,7 +93,7 @@ impl Reserve {
             self.ask_for(number);
         }
         if self.upto < number && !self.is_late {
-            match self.answers.recv_timeout(PATIENCE) {
+            match self.answers.recv_timeout(TIMEOUT) {
                 Ok(answer) => self.hear(answer),
                 Err(_) => self.complain("the disk takes too long"),
             }
@@ -108,10 +108,10 @@ impl Reserve {
     /// Gives back those beyond the one given last: nothing is skipped after an orderly end.
     pub(super) fn close(&mut self, last: u64) {
         if self.is_asked && !self.is_late {
-            let _ = self.answers.recv_timeout(PATIENCE);
+            let _ = self.answers.recv_timeout(TIMEOUT);
         }
         if self.ask.try_send(last).is_ok() {
-            let _ = self.answers.recv_timeout(PATIENCE);
+            let _ = self.answers.recv_timeout(TIMEOUT);
         }
     }
 

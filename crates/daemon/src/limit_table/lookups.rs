@@ -22,7 +22,7 @@ const REMEMBERED_NAMES: usize = 4096;
 
 /// A directory that does not answer is waited for so long while the limits are worked out, and by one
 /// time-out of its own more.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What comes of it when what names stood for cannot be written down.
 const NOT_KEPT: &str = "names may be unknown while the directory is down";
@@ -57,7 +57,7 @@ impl Lookups {
     pub(super) fn load(path: PathBuf, subuid: SubuidFile) -> Self {
         let cache = NameCache::load(&path);
         Self {
-            users: Users::new(REMEMBERED_NAMES).with_patience(PATIENCE),
+            users: Users::new(REMEMBERED_NAMES).with_timeout(TIMEOUT),
             watched: Vec::new(),
             namesakes: BTreeMap::new(),
             cache,

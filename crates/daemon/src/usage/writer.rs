@@ -24,7 +24,7 @@ const QUESTIONS: usize = 8;
 /// So many more of root's, whom users do not keep from asking.
 const QUESTIONS_OF_ROOT: usize = 4;
 /// A disk that hangs does not hold up bursard's end for longer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,7 +207,7 @@ impl Writer {
 
     pub(super) fn finish(self) {
         drop(self.jobs);
-        if self.ended.recv_timeout(PATIENCE).is_err() {
+        if self.ended.recv_timeout(TIMEOUT).is_err() {
             tracing::warn!("the last usage may not be written: the disk does not keep up");
         }
     }

@@ -63,7 +63,7 @@ const fn core_of(object: Object) -> &'static Core {
 
 const WHAT: &str = "beancounters (LSM programs)";
 /// What one walk may take; bursard waits for it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WALK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Of so many objects one may be a file that is locked.
 const OBJECTS_A_LOCKED_FILE: u32 = 8;
 /// Of so many one may be a pseudo terminal.
@@ -156,7 +156,7 @@ impl Programs {
     pub(super) fn walk(&self, object: Object) -> Result<(), Error> {
         let meet = |walk: &&str| {
             let link = self.pins.link(&link(walk))?;
-            call::walk(&link, "charge what is there already", PATIENCE)
+            call::walk(&link, "charge what is there already", WALK_TIMEOUT)
         };
         let ends: Vec<_> = core_of(object).walks.iter().map(meet).collect();
         ends.into_iter().collect()

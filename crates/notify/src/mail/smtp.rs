@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::delivery::Outcome;
 
 /// A server that takes longer for one answer is tried again later.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Longer lines and more of them are no answer.
 const LONGEST_LINE: usize = 2048;
 const MOST_LINES: usize = 100;
@@ -139,12 +139,10 @@ impl Conversation {
         let addresses = server.to_socket_addrs().map_err(unreached)?;
         let mut last = Failure::Unreached("has no address".to_owned());
         for address in addresses {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
+            match TcpStream::connect_timeout(&address, TIMEOUT) {
                 Ok(stream) => {
-                    stream.set_read_timeout(Some(PATIENCE)).map_err(unreached)?;
-                    stream
-                        .set_write_timeout(Some(PATIENCE))
-                        .map_err(unreached)?;
+                    stream.set_read_timeout(Some(TIMEOUT)).map_err(unreached)?;
+                    stream.set_write_timeout(Some(TIMEOUT)).map_err(unreached)?;
                     let mut it = Self {
                         reader: BufReader::new(stream),
                     };

@@ -20,7 +20,7 @@ const WINDOW: usize = 8;
 /// Between two samples. The peer waits 15 to 60 s; a second is what its arithmetic would have stood.
 const EVERY_NS: u64 = 1_000_000_000;
 /// Reclaim may take this many times as long to catch up as memory takes to run out.
-const PATIENCE: f64 = 3.0;
+const CATCH_UP_FACTOR: f64 = 3.0;
 /// The order of a huge page on x86, and on arm64 with pages of 4 KiB.
 const HUGE: usize = 9;
 /// Nodes that are watched; those after are left to the kernel.
@@ -167,7 +167,7 @@ impl Trend {
                 // Where kswapd has not been seen yet there is no rate to compare with: then what
                 // happens within the window's own length counts.
                 let is_short = if self.reclaim_rate > 0.0 {
-                    until <= PATIENCE * catch_up
+                    until <= CATCH_UP_FACTOR * catch_up
                 } else {
                     until <= WINDOW as f64
                 };
@@ -269,7 +269,7 @@ fn running_out(node: &Node, free_slope: f64, compaction_rates: &[f64; ORDERS]) -
             0.0
         };
         // A few pages that came together by chance are no rate to wait for.
-        let horizon = (PATIENCE * catch_up).clamp(window, PATIENCE * window);
+        let horizon = (CATCH_UP_FACTOR * catch_up).clamp(window, CATCH_UP_FACTOR * window);
         if falls_by_itself && ends.likely.is_some_and(|it| it <= horizon) {
             return Some(order);
         }

@@ -16,7 +16,7 @@ use crate::usage;
 /// What a process may have before it asks: most programs never need more.
 const UNASKED: isize = 128 << 10;
 /// What was refused is still reported when the process ends, if the daemon answers within this.
-const LAST_PATIENCE_NS: u64 = 200_000_000;
+const LAST_TIMEOUT_NS: u64 = 200_000_000;
 
 /// Of the key whose destructor notices a thread's end, one more; 0: there is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -74,7 +74,7 @@ extern "C-unwind" fn at_exit() {
     }
     with(|credit| {
         if credit.refusals > 0 && credit.pid == getpid() {
-            credit.hear_overdue(LAST_PATIENCE_NS);
+            credit.hear_overdue(LAST_TIMEOUT_NS);
             let overdue = credit.contact().overdue();
             if let Some(Ask::Renew {
                 is_tentative: false,
@@ -88,9 +88,7 @@ extern "C-unwind" fn at_exit() {
             // Nobody is left to be told of a failure.
             let _ = match overdue {
                 None => {
-                    let answer = credit
-                        .contact()
-                        .ask(socket, report, LAST_PATIENCE_NS, false);
+                    let answer = credit.contact().ask(socket, report, LAST_TIMEOUT_NS, false);
                     answer.map(drop)
                 }
                 Some(_) => credit.contact().tell(socket, report),

@@ -14,8 +14,8 @@ const MOST: usize = 64 << 20;
 const TIMES: usize = 4;
 
 /// How long an answer is waited for: the first time, and of a daemon that was silent lately.
-const PATIENCE_NS: u64 = 20_000_000;
-const SHORT_PATIENCE_NS: u64 = 2_000_000;
+const TIMEOUT_NS: u64 = 20_000_000;
+const SHORT_TIMEOUT_NS: u64 = 2_000_000;
 /// Who has no limit asks again after this; so does who found nobody to ask.
 const PAUSE_NS: u64 = 1_000_000_000;
 /// Who found nobody and had a limit before: until bursard is started anew it is killed at it, where it would get NULL.
@@ -235,14 +235,14 @@ impl Credit {
             }
             silence = Some(known);
         }
-        let patience = match &silence {
-            Some(silence) if silence.is_recent() => SHORT_PATIENCE_NS,
-            _ => PATIENCE_NS,
+        let timeout = match &silence {
+            Some(silence) if silence.is_recent() => SHORT_TIMEOUT_NS,
+            _ => TIMEOUT_NS,
         };
         // Where there is hardly any room, the next request follows soon.
         let keeps_open = self.is_tight;
         let was_overdue = self.contact().overdue().is_some();
-        let answer = self.contact().ask(socket, ask, patience, keeps_open);
+        let answer = self.contact().ask(socket, ask, timeout, keeps_open);
         if !was_overdue && was_sent(answer) {
             self.refusals = 0;
         }
@@ -303,14 +303,14 @@ impl Credit {
     }
 
     /// An answer that came too late: a refusal that the daemon has counted is not counted by us.
-    pub(super) fn hear_overdue(&mut self, patience_ns: u64) {
+    pub(super) fn hear_overdue(&mut self, timeout_ns: u64) {
         if let Some((
             Ask::Renew {
                 is_tentative: false,
                 ..
             },
             Err(Refused::Full { .. }),
-        )) = self.contact().overdue_answer(patience_ns)
+        )) = self.contact().overdue_answer(timeout_ns)
         {
             self.refusals = self.refusals.saturating_sub(1);
         }

@@ -12,7 +12,7 @@ use super::buffers::is_writable;
 const WHOLE: usize = 600_000;
 /// How long a reader is away before it begins.
 const AWAY: Duration = Duration::from_millis(300);
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 fn pair() -> Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -27,8 +27,8 @@ fn pattern(at: usize) -> u8 {
 /// A writer that waits, and a reader that comes later; an error is the first that anybody saw.
 pub(crate) fn transfer() -> Result<()> {
     let (mut from, mut to) = pair()?;
-    to.set_read_timeout(Some(PATIENCE))?;
-    from.set_write_timeout(Some(PATIENCE))?;
+    to.set_read_timeout(Some(TIMEOUT))?;
+    from.set_write_timeout(Some(TIMEOUT))?;
     let writer = std::thread::spawn(move || {
         let data: Vec<u8> = (0..WHOLE).map(pattern).collect();
         from.write_all(&data)

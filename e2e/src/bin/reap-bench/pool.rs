@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sessions::{Sessions, part};
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// What became of one victim.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ pub(crate) fn serve(apart: bool, dying: bool) -> Result<()> {
         let kind = if dying { JobKind::Reap } else { JobKind::Kill };
         reaper.submit(Job { kind, victims });
         for _ in 0..count {
-            let report = reports.recv_timeout(PATIENCE).context("a report")?;
+            let report = reports.recv_timeout(TIMEOUT).context("a report")?;
             let method = report.fate.method();
             let outcome = Outcome {
                 signalled_ns: report.signalled.get(),

@@ -41,7 +41,7 @@ pub(crate) struct Trial {
 
 /// Between two looks at the group, at least and at most.
 const LOOK_AFTER: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(20));
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Killer {
     pub(crate) fn new(sessions: Sessions, dying: bool) -> Result<Self> {
@@ -74,7 +74,7 @@ impl Killer {
             }
             Method::Bursar => self.reapers.kill(&pids)?,
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let left = held()?;
             if left <= enough {
@@ -84,7 +84,7 @@ impl Killer {
                 sched::set_class(sched::own_thread(), sched::Class::Fair(0));
                 // What is left is given back before anybody waits for it.
                 scene.group.let_go();
-                bail!("{left} bytes are still held after {PATIENCE:?}");
+                bail!("{left} bytes are still held after {TIMEOUT:?}");
             }
             let since = clock::monotonic().get().saturating_sub(start.get());
             std::thread::sleep(until_half(all, left, since));
@@ -118,8 +118,8 @@ fn until_half(all: u64, left: u64, since_ns: u64) -> Duration {
 }
 
 /// Waits until the rest of the machine leaves nine tenths of its CPUs alone for a moment; false when it
-/// does not within `patience`.
-pub(crate) fn await_quiet(patience: Duration) -> Result<bool> {
+/// does not within `timeout`.
+pub(crate) fn await_quiet(timeout: Duration) -> Result<bool> {
     let look = || -> Result<(u64, u64)> {
         let text = std::fs::read_to_string("/proc/stat").context("read /proc/stat")?;
         let line = text.lines().next().context("its first line")?;
@@ -133,7 +133,7 @@ pub(crate) fn await_quiet(patience: Duration) -> Result<bool> {
             ticks.get(3).copied().unwrap_or(0),
         ))
     };
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         let before = look()?;
         std::thread::sleep(Duration::from_millis(150));

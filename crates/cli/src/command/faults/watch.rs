@@ -68,7 +68,7 @@ const PULSE: Duration = Duration::from_millis(20);
 /// … and after a while: each look takes the address space's lock for a moment.
 const SLOW_PULSE: Duration = Duration::from_millis(320);
 /// How long threads may take to leave their CPUs after their process was waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Watch {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
@@ -328,8 +328,8 @@ impl Source {
                 mut residency_due,
                 looked,
             } => {
-                let patience = if go_on { Duration::ZERO } else { PATIENCE };
-                let snapshot = watcher.finish(patience)?;
+                let timeout = if go_on { Duration::ZERO } else { TIMEOUT };
+                let snapshot = watcher.finish(timeout)?;
                 read_residency(&mut residency, &mut residency_due, &snapshot, &before);
                 let span = span_of(elapsed, looked);
                 let mut last = report(&snapshot, &before, span, &mut symbols, &residency);

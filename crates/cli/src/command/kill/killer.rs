@@ -26,7 +26,7 @@ const BATCH: usize = 128;
 /// Who begins processes while they are signalled is looked after so many times before the reapers begin.
 const PASSES: usize = 8;
 /// How long a batch may take to be gone; the reapers give up on one victim after 30 s.
-const PATIENCE: Duration = Duration::from_secs(35);
+const TIMEOUT: Duration = Duration::from_secs(35);
 /// Descriptors, of which half are for processes.
 const ENOUGH: u64 = 64 << 10;
 
@@ -165,7 +165,7 @@ impl Killer {
             return;
         }
         self.reaper.submit(Job { kind, victims });
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !awaited.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(report) = self.reports.recv_timeout(left) else {

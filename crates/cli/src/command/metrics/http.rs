@@ -12,7 +12,7 @@ use rustix::fd::AsFd;
 const REQUEST_BYTES: usize = 8 << 10;
 /// For the whole request, which is there already when a scraper's connection starts us: who connects and says nothing
 /// has one of the socket unit's MaxConnections= for so long.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What the answer begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(super) fn read_request(from: &mut (impl Read + AsFd)) -> io::Result<Status> 
     let mut request = Vec::new();
     let mut piece = [0; 1024];
     loop {
-        let left = PATIENCE.saturating_sub(began.elapsed());
+        let left = TIMEOUT.saturating_sub(began.elapsed());
         let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
         if poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&timeout))? == 0 {
             return Err(io::ErrorKind::TimedOut.into());

@@ -22,7 +22,7 @@ use crate::style::{Paint, Style};
 use crate::view;
 
 /// bursard is taken for away when it does not answer within this; keys are read meanwhile.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// So often bursard is looked for when it is away, at most.
 const SEEK: Duration = Duration::from_secs(1);
 /// A look at all tasks and files is dear: the detail is asked for so often at most.
@@ -49,7 +49,7 @@ impl Poller {
     fn ask(&mut self, ask: Operation) -> Result<Reply, Failure> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => self.caller.connect()?.with_patience(PATIENCE)?,
+            None => self.caller.connect()?.with_timeout(TIMEOUT)?,
         };
         let reply = heard(client.ask(ask)?)?;
         self.client = Some(client);

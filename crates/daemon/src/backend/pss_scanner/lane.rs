@@ -14,7 +14,7 @@ use super::smaps_reader::{self, Order, SmapsReader, Wake};
 use super::{Method, Reason};
 
 /// A reader that sleeps for so long without a moment of work is lost.
-const PATIENCE: Duration = Duration::from_millis(400);
+const TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The place.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Lane {
         let (Some(scan), Some(reader)) = (&mut self.scan, &mut self.reader) else {
             return Ok(Progress::UnderWay);
         };
-        match reader.wait(Duration::ZERO, PATIENCE) {
+        match reader.wait(Duration::ZERO, TIMEOUT) {
             Outcome::Pending(_) => Ok(Progress::UnderWay),
             Outcome::Done(done) => {
                 scan.cost.work += done.work;

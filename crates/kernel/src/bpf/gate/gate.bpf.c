@@ -84,7 +84,7 @@ __noinline int find_grower(struct grower *grower)
 	return true;
 }
 
-static __always_inline __s64 take_charge(struct birth *birth, struct account *account)
+static __always_inline __s64 take_birth_pages(struct birth *birth, struct account *account)
 {
 	__s64 pages = take_all(&birth->pages);
 
@@ -108,7 +108,7 @@ static __noinline int end_birth(__u64 task)
 		return 0;
 	account = account_at(birth->slot);
 	if (account)
-		__sync_fetch_and_add(&account->committed_pages, -take_charge(birth, account));
+		__sync_fetch_and_add(&account->committed_pages, -take_birth_pages(birth, account));
 	bpf_map_delete_elem(&births, &task);
 	return 0;
 }
@@ -399,7 +399,7 @@ static __always_inline int charge_child(struct task_struct *child)
 		record = index != NOBODY ? record_at(index) : NULL;
 		account = record ? account_at(record->account) : NULL;
 		if (record && account && record->account == birth->slot)
-			__sync_fetch_and_add(&record->committed_pages, take_charge(birth, account));
+			__sync_fetch_and_add(&record->committed_pages, take_birth_pages(birth, account));
 		if (record && account && counts_commitment(account))
 			sync_commitment(record, account, probe_commitment(record, (__u64)mm));
 	}

@@ -5,7 +5,7 @@
 #ifndef BURSAR_DELEGATE_BPF_H
 #define BURSAR_DELEGATE_BPF_H
 
-#include "walk.bpf.h"
+#include "decision.bpf.h"
 
 /* There may be processes without a record, and the timer cannot meet them (before 6.7): the user half
  * is to walk, as often as the timer would. */

@@ -5,7 +5,7 @@
 #ifndef BURSAR_KILL_BPF_H
 #define BURSAR_KILL_BPF_H
 
-#include "walk.bpf.h"
+#include "decision.bpf.h"
 #include "stuck.bpf.h"
 #include "mm_sharers.bpf.h"
 
@@ -63,22 +63,22 @@ static __always_inline void credit_files(struct ledger_state *state, struct acco
 }
 
 /* Whom enforcing would kill, told once; if it is not somebody else's record by now. */
-static __always_inline int forgo_kill(struct walk *walk, struct mm_record *record)
+static __always_inline int forgo_kill(struct decision *decision, struct mm_record *record)
 {
 	struct ledger_state *state = ledger_state();
 	struct event *event;
 	struct account *account;
 
-	if (!walk || !record || !state ||
+	if (!decision || !record || !state ||
 	    (__sync_fetch_and_or(&record->flags, RECORD_FORGONE) & RECORD_FORGONE))
 		return 0;
-	account = account_at(walk->slot);
-	if (!account || !is_his(record, &walk->victim, walk->slot)) {
+	account = account_at(decision->slot);
+	if (!account || !is_his(record, &decision->victim, decision->slot)) {
 		__sync_fetch_and_and(&record->flags, ~RECORD_FORGONE);
 		return 0;
 	}
-	__sync_fetch_and_add(&account->forgone_pages, walk->victim.pages);
-	event = &walk->event;
+	__sync_fetch_and_add(&account->forgone_pages, decision->victim.pages);
+	event = &decision->event;
 	event->kind = EVENT_WOULD_KILL;
 	event->latency_ns = bpf_ktime_get_ns() - event->time_ns;
 	emit(state, event);
@@ -87,14 +87,14 @@ static __always_inline int forgo_kill(struct walk *walk, struct mm_record *recor
 
 /* Whether somebody else has begun to decide meanwhile: a virtual machine's CPU can stand still for that long
  * (SETTLE_STALE_NS). Whom we have chosen is not the one to kill any more. */
-static __always_inline bool is_overtaken(const struct walk *walk, const struct account *account)
+static __always_inline bool is_overtaken(const struct decision *decision, const struct account *account)
 {
-	return *(volatile __u64 *)&account->settling_ns != walk->event.time_ns;
+	return *(volatile __u64 *)&account->settling_ns != decision->event.time_ns;
 }
 
-/* Kills whom a walk has chosen. Returns the number of victims, 0 or 1. Global, as is all of a decision that
+/* Kills whom a decision has chosen. Returns the number of victims, 0 or 1. Global, as is all of a decision that
  * has many ways: verified once, not in each state of its caller. */
-__noinline int kill_victim(struct walk *walk)
+__noinline int kill_victim(struct decision *decision)
 {
 	struct ledger_state *state = ledger_state();
 	struct event *event, *place;
@@ -105,16 +105,16 @@ __noinline int kill_victim(struct walk *walk)
 	__u64 task;
 	int err;
 
-	if (!walk || !state)
+	if (!decision || !state)
 		return 0;
-	victim = &walk->victim;
-	event = &walk->event;
-	account = account_at(walk->slot);
+	victim = &decision->victim;
+	event = &decision->event;
+	account = account_at(decision->slot);
 	record = record_at(victim->record);
-	if (!account || !record || !is_his(record, victim, walk->slot) || is_overtaken(walk, account))
+	if (!account || !record || !is_his(record, victim, decision->slot) || is_overtaken(decision, account))
 		return 0;
 	/* Its owner; or who runs in it and goes on while that one is dying, if he may be killed for it. */
-	if (victim->mm == walk->own_mm && means_dying(record->state)) {
+	if (victim->mm == decision->own_mm && means_dying(record->state)) {
 		task = (__u64)bpf_get_current_task();
 		if (!dies_with(state, record, task))
 			return 0;
@@ -126,23 +126,23 @@ __noinline int kill_victim(struct walk *walk)
 	event->victim_private_pages = private_pages(record);
 	describe_victim(event, task);
 	if (is_observed(account))
-		return forgo_kill(walk, record);
+		return forgo_kill(decision, record);
 	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
 	record->pid = event->pid;
 	record->marked_pages = small(event->victim_pages);
 	record->marked_ns = event->time_ns;
 	/* Somebody else's record by now: he must not be taken for who was chosen. */
-	if (!is_his(record, victim, walk->slot)) {
+	if (!is_his(record, victim, decision->slot)) {
 		record->marked_ns = 0;
 		record->pid = 0;
 		if (place)
 			bpf_ringbuf_discard(place, 0);
 		return 0;
 	}
-	err = signal_in(task, victim->mm, victim->ctx_id, walk->own_mm);
+	err = signal_in(task, victim->mm, victim->ctx_id, decision->own_mm);
 	if (!err && !means_dying(record->state))
 		begin_dying(record, task);
-	is_there = set_fate(state, record, victim, walk->slot, err ? MM_MARKED : MM_DYING);
+	is_there = set_fate(state, record, victim, decision->slot, err ? MM_MARKED : MM_DYING);
 	if (err) {
 		if (!is_there) {
 			if (place)
@@ -154,12 +154,12 @@ __noinline int kill_victim(struct walk *walk)
 		event->kind = EVENT_KILL_ASKED;
 	} else {
 		if (is_there)
-			book_at(record, walk->slot, victim->mm);
+			book_at(record, decision->slot, victim->mm);
 		event->kind = EVENT_KILL;
 		__sync_fetch_and_add(&account->history.kills, 1);
 	}
-	walk->has_mm_sharers = is_shared(victim->mm, task);
-	if (walk->counts_files) {
+	decision->has_mm_sharers = is_shared(victim->mm, task);
+	if (decision->counts_files) {
 		/* They are on their way out; the count sees them still. */
 		credit_files(state, account, victim->kept_pages);
 	}
@@ -174,10 +174,10 @@ __noinline int kill_victim(struct walk *walk)
 enum { ASK_AGAIN_NS = 1000000000 };	/* so long bursard carries a request out (ring_reader.rs) */
 
 /* Whether a request has been carried out by now or never is: once each ASK_AGAIN_NS after the mark. */
-static __always_inline bool is_request_over(const struct walk *walk, __u64 marked_ns)
+static __always_inline bool is_request_over(const struct decision *decision, __u64 marked_ns)
 {
-	__u64 before = walk->tried_before_ns > marked_ns ? walk->tried_before_ns - marked_ns : 0;
-	__u64 since = walk->tried_ns > marked_ns ? walk->tried_ns - marked_ns : 0;
+	__u64 before = decision->tried_before_ns > marked_ns ? decision->tried_before_ns - marked_ns : 0;
+	__u64 since = decision->tried_ns > marked_ns ? decision->tried_ns - marked_ns : 0;
 
 	return since / ASK_AGAIN_NS > before / ASK_AGAIN_NS;
 }
@@ -220,9 +220,9 @@ __noinline int note_retried(__u32 index, __u64 marked_ns, __u64 now, __u64 owner
 	return 1;
 }
 
-static __always_inline long retry_one(__u32 index, struct walk **of)
+static __always_inline long retry_one(__u32 index, struct decision **of)
 {
-	struct walk *walk = *of;
+	struct decision *decision = *of;
 	struct mm_record *record = record_at(index);
 	struct ledger_state *state = ledger_state();
 	struct account *account;
@@ -251,7 +251,7 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	if (look_anew(record, mm))
 		return 0;
 	owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
-	is_over = is_request_over(walk, marked_ns);
+	is_over = is_request_over(decision, marked_ns);
 	/* It is not whom the mark was for if he has ended and left his memory to another. Nobody has to die where the account
 	 * is within its limit by now; what bursard was asked for it may still be about to do. */
 	if (is_observed(account) || !dies_with(state, record, number_of((void *)owner)) ||
@@ -266,12 +266,12 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	note_owner(record, tgid_of(owner));
 	is_shared_mm = is_shared(mm, owner);
 	/* Before the signal: after it the record may be another's. */
-	walk->event.account = record->account;
-	walk->event.uid = record->uid;
-	walk->event.victim_pages = record->marked_pages;
-	walk->event.victim_private_pages = private_pages(record);
-	describe_victim(&walk->event, owner);
-	err = signal_in(owner, mm, ctx_id, walk->own_mm);
+	decision->event.account = record->account;
+	decision->event.uid = record->uid;
+	decision->event.victim_pages = record->marked_pages;
+	decision->event.victim_private_pages = private_pages(record);
+	describe_victim(&decision->event, owner);
+	err = signal_in(owner, mm, ctx_id, decision->own_mm);
 	/* Not while nobody answers: the ring has room for some hundred. */
 	if (err && (!is_over || !state->answering_mm)) {
 		if (place)
@@ -279,36 +279,36 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 		return 0;
 	}
 	now = bpf_ktime_get_ns();
-	walk->event.kind = err ? EVENT_KILL_ASKED : EVENT_KILL;
-	walk->event.time_ns = marked_ns;
-	tell_levels(&walk->event, account, level_now(account));
-	walk->event.latency_ns = now - marked_ns;
+	decision->event.kind = err ? EVENT_KILL_ASKED : EVENT_KILL;
+	decision->event.time_ns = marked_ns;
+	tell_levels(&decision->event, account, level_now(account));
+	decision->event.latency_ns = now - marked_ns;
 	if (!err) {
 		__sync_fetch_and_add(&state->kills_retried, 1);
 		is_shared_mm &= note_retried(index, marked_ns, now, number_of((void *)owner));
 	}
-	tell_kill(state, place, &walk->event);
+	tell_kill(state, place, &decision->event);
 	if (!err && is_shared_mm)
-		kill_mm_sharers(index, walk->event.trigger);
+		kill_mm_sharers(index, decision->event.trigger);
 	return 0;
 }
-LOOP_BODY(retry_one, struct walk **, records_made())
+LOOP_BODY(retry_one, struct decision **, records_made())
 
 enum { RETRY_PAUSE_NS = 1000000 };	/* a try costs a walk */
 
 __noinline int retry_kills(__u32 trigger, __u32 running)
 {
 	struct ledger_state *state = ledger_state();
-	struct walk *walk = notes_of(trigger);
+	struct decision *decision = decision_of(trigger);
 
-	if (!state || !walk)
+	if (!state || !decision)
 		return 0;
-	__builtin_memset(walk, 0, sizeof(*walk));
-	walk->tried_ns = bpf_ktime_get_ns();
-	walk->tried_before_ns = __sync_lock_test_and_set(&state->last_retry_ns, walk->tried_ns);
-	walk->own_mm = running != RUNNING_OTHER ? probe_own_mm() : 0;
-	walk->event.trigger = trigger == NOTES_OF_CLOCK ? TRIGGER_TIMER : trigger;
-	LOOP(retry_one, &walk);
+	__builtin_memset(decision, 0, sizeof(*decision));
+	decision->tried_ns = bpf_ktime_get_ns();
+	decision->tried_before_ns = __sync_lock_test_and_set(&state->last_retry_ns, decision->tried_ns);
+	decision->own_mm = running != RUNNING_OTHER ? probe_own_mm() : 0;
+	decision->event.trigger = trigger == DECISION_OF_CLOCK ? TRIGGER_TIMER : trigger;
+	LOOP(retry_one, &decision);
 	return 0;
 }
 

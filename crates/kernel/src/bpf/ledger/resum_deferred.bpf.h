@@ -20,7 +20,7 @@ static __always_inline int look_at_clock(void)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (state->kills_wanted && ns_since(state->last_retry_ns, now) > RETRY_MS * 1000000ULL)
-		retry_kills(NOTES_OF_CLOCK, RUNNING_OWN);
+		retry_kills(DECISION_OF_CLOCK, RUNNING_OWN);
 	if (is_past(&due->resum_ns, now) || is_past(&due->files_ns, now) || is_past(&due->decisions_ns, now))
 		defer_due_work(due, now);
 	return 0;

@@ -33,10 +33,10 @@ enum {
  * Whether a marked victim's signal may still be on its way. Elapsed time alone does not say: while a virtual machine was
  * not given its processors, neither bursard nor the growing process ran.
  */
-static __always_inline bool has_grace(struct account *account, const struct walk *walk, __u64 now)
+static __always_inline bool has_grace(struct account *account, const struct decision *decision, __u64 now)
 {
-	__u64 waited = ns_since(walk->marked_ns, now);
-	__s64 limit = walk->event.limit_pages;
+	__u64 waited = ns_since(decision->marked_ns, now);
+	__s64 limit = decision->event.limit_pages;
 	__s64 over = level_now(account) - kill_above(account) - account->marked_over_pages;
 
 	return (waited < SIGNAL_GRACE_NS && over < limit >> SHORT_GRACE_SHIFT) ||
@@ -46,19 +46,19 @@ static __always_inline bool has_grace(struct account *account, const struct walk
 /* Of one process so much is there in any case. Of its shared memory it may have mapped more than once what its account
  * maps in all beyond its files, as they were last counted, and what the machine's shared memory has grown by since. Less
  * than an eighth of the bound may as well be other users' files, and what CPUs keep back of the machine's count. */
-static __always_inline __s64 mapped_once_at_least(const struct account *account, const struct walk *walk)
+static __always_inline __s64 mapped_once_at_least(const struct account *account, const struct decision *decision)
 {
 	struct ledger_state *state = ledger_state();
-	__s64 least = walk->largest_private, again = walk->shmem - account->files_pages, grown;
+	__s64 least = decision->largest_private, again = decision->shmem - account->files_pages, grown;
 
-	if (!state || again <= 0 || least == walk->largest)
-		return walk->largest;
+	if (!state || again <= 0 || least == decision->largest)
+		return decision->largest;
 	grown = machine_shmem() - state->files_shmem_pages;
 	if (grown > 0)
 		again -= grown;
-	if (again <= walk->doubt.bound_pages >> PATIENCE_SHIFT)
-		return walk->largest;
-	return walk->largest - again > least ? walk->largest - again : least;
+	if (again <= decision->doubt.bound_pages >> PATIENCE_SHIFT)
+		return decision->largest;
+	return decision->largest - again > least ? decision->largest - again : least;
 }
 
 /*
@@ -75,11 +75,11 @@ static __always_inline __s64 mapped_once_at_least(const struct account *account,
  * process writes into one that is in no PSS scan yet) is bounded by time: where no scan begins in time, one process is
  * killed by the plain sum, and the next one after another question.
  */
-__noinline int awaits_scan(struct walk *walk, __s64 level, __u64 now)
+__noinline int awaits_scan(struct decision *decision, __s64 level, __u64 now)
 {
 	struct ledger_state *state = ledger_state();
-	struct account *account = walk ? account_at(walk->slot) : NULL;
-	struct doubt *doubt = walk ? &walk->doubt : NULL; /* too large for the stack */
+	struct account *account = decision ? account_at(decision->slot) : NULL;
+	struct doubt *doubt = decision ? &decision->doubt : NULL; /* too large for the stack */
 	__s64 lazyfree, grown;
 	int wait;
 
@@ -93,11 +93,11 @@ __noinline int awaits_scan(struct walk *walk, __s64 level, __u64 now)
 		doubt->bound_pages = account->notice_pages;
 	if (level <= doubt->bound_pages && account->watched && account->watch_above_pages < doubt->bound_pages)
 		doubt->bound_pages = account->watch_above_pages;
-	if (level <= doubt->bound_pages && walk->is_corrected) /* the user half renews it by itself */
+	if (level <= doubt->bound_pages && decision->is_corrected) /* the user half renews it by itself */
 		return WAIT_NOT;
-	doubt->soft_pages = walk->soft_doubt;
-	doubt->hard_pages = walk->hard_doubt;
-	if (walk->is_corrected) {
+	doubt->soft_pages = decision->soft_doubt;
+	doubt->hard_pages = decision->hard_doubt;
+	if (decision->is_corrected) {
 		/* Not longer, however often it is scanned: who ends children all the time has this doubt after each. */
 		if (!account->over_ns || ns_since(account->over_ns, now) <= PSS_SCAN_ASKED_NS)
 			doubt->ended_pages = *(volatile __s64 *)&account->ended_pages;
@@ -105,17 +105,17 @@ __noinline int awaits_scan(struct walk *walk, __s64 level, __u64 now)
 	}
 	/* Of what was given back with MADV_FREE meanwhile all may be its own. */
 	lazyfree = *(volatile __u64 *)&state->lazyfree_pages - account->lazyfree_pages;
-	doubt->given_pages = lazyfree < walk->private ? lazyfree : walk->private;
-	doubt->sure_pages = walk->soft_doubt - walk->copied - *(volatile __s64 *)&account->unmapped_in_doubt_pages -
+	doubt->given_pages = lazyfree < decision->private ? lazyfree : decision->private;
+	doubt->sure_pages = decision->soft_doubt - decision->copied - *(volatile __s64 *)&account->unmapped_in_doubt_pages -
 			   *(volatile __s64 *)&account->worn_pages;
-	doubt->forked_pages = *(volatile __s64 *)&account->forked_pages - walk->copied;
-	doubt->held_pages = account->held_pages - walk->forgone;
-	doubt->largest_pages = walk->largest;
-	doubt->sure_of_one_pages = mapped_once_at_least(account, walk);
+	doubt->forked_pages = *(volatile __s64 *)&account->forked_pages - decision->copied;
+	doubt->held_pages = account->held_pages - decision->forgone;
+	doubt->largest_pages = decision->largest;
+	doubt->sure_of_one_pages = mapped_once_at_least(account, decision);
 	doubt->asked_pages = account->asked_pages;
 	/* Below zero where it was reset between a fork's being taken off and its being booked. */
 	grown = *(volatile __s64 *)&account->grown_pages;
-	doubt->grown_pages = (grown > 0 ? grown : 0) + walk->copied + unrecorded_pages(account);
+	doubt->grown_pages = (grown > 0 ? grown : 0) + decision->copied + unrecorded_pages(account);
 	wait = wait_for_scan(doubt);
 	if (wait == WAIT_NOT)
 		return WAIT_NOT;
@@ -129,13 +129,13 @@ __noinline int awaits_scan(struct walk *walk, __s64 level, __u64 now)
 			       ns_since(account->over_ns, now) > PSS_SCAN_ASKED_NS;
 
 		account->asked_ns = now;
-		walk->event.kind = EVENT_PSS_SCAN;
-		emit(state, &walk->event);
+		decision->event.kind = EVENT_PSS_SCAN;
+		emit(state, &decision->event);
 		if (is_late)
 			return WAIT_NOT;
 	}
 	/* Where growers may not wait it is below the level already, so that their events go on deciding. */
-	account->wait_at_most_pages = doubt->wait_at_most_pages + walk->forgone;
+	account->wait_at_most_pages = doubt->wait_at_most_pages + decision->forgone;
 	if (wait == WAIT_BUT_GROWERS)
 		return WAIT_BUT_GROWERS;
 	account->no_settle_before_ns = now + PSS_SCAN_LOOK_NS;
@@ -165,86 +165,86 @@ static __always_inline void tell_no_victim(struct ledger_state *state, struct ac
 
 /* Whether the account is over its limit only by who has just ended: another CPU takes him off the correction first, and
  * off the sum when his record is gone. */
-static __always_inline bool is_over_by_the_ended(const struct account *account, const struct walk *walk)
+static __always_inline bool is_over_by_the_ended(const struct account *account, const struct decision *decision)
 {
 	__s64 held = account->held_pages, ended;
 
-	ended = (held < walk->held_before ? held : walk->held_before) - walk->booked;
+	ended = (held < decision->held_before ? held : decision->held_before) - decision->booked;
 	return ended > account->limit_pages >> DOUBT_SHIFT &&
-	       walk->event.held_pages - ended <= account->limit_pages;
+	       decision->event.held_pages - ended <= account->limit_pages;
 }
 
-/* What follows from a walk. Returns the number of victims, 0 or 1. */
-__noinline int judge(struct walk *walk)
+/* What follows from what was found. Returns the number of victims, 0 or 1. */
+__noinline int judge(struct decision *decision)
 {
 	struct ledger_state *state = ledger_state();
-	struct account *account = walk ? account_at(walk->slot) : NULL;
+	struct account *account = decision ? account_at(decision->slot) : NULL;
 	struct event *event;
 	__s64 unmapped;
 
 	if (!state || !account)
 		return 0;
-	event = &walk->event;
-	account->exempt_pages = walk->exempt;
-	account->unkillable_pages = walk->unkillable;
-	account->forgone_pages = walk->forgone;
+	event = &decision->event;
+	account->exempt_pages = decision->exempt;
+	account->unkillable_pages = decision->unkillable;
+	account->forgone_pages = decision->forgone;
 	/* What has been mapped since the last re-sum is in both. */
-	unmapped = unmapped_pages(account, walk->shmem);
+	unmapped = unmapped_pages(account, decision->shmem);
 	if (unmapped < account->unmapped_pages)
 		set_unmapped(account, unmapped, account->sure_pages);
 
-	tell_levels(event, account, level_now(account) - walk->forgone);
+	tell_levels(event, account, level_now(account) - decision->forgone);
 	account->wait_at_most_pages = 0;
-	if (!walk->marked) {
-		switch (awaits_scan(walk, event->held_pages, event->time_ns)) {
+	if (!decision->marked) {
+		switch (awaits_scan(decision, event->held_pages, event->time_ns)) {
 		case WAIT_FOR_PSS_SCAN:
 			return 0;
 		case WAIT_BUT_GROWERS:
-			if (walk->running < RUNNING_GREW || walk->own.record == NOBODY)
+			if (decision->running < RUNNING_GREW || decision->own.record == NOBODY)
 				return 0;
 			/* Where a spared program grows another one ends, which may free less: so somebody ends all
 			 * the same, and it is that program's turn when nobody else is left. */
-			if (!walk->own.goes_last || !is_before_last(walk->victim.rank))
-				walk->victim = walk->own;
+			if (!decision->own.goes_last || !is_before_last(decision->victim.rank))
+				decision->victim = decision->own;
 			/* What is told, and stays as the most ever held, is without what forks have doubled. */
-			if (walk->doubt.at_most_pages > account->limit_pages)
-				event->held_pages = walk->doubt.at_most_pages;
+			if (decision->doubt.at_most_pages > account->limit_pages)
+				event->held_pages = decision->doubt.at_most_pages;
 		}
 	}
 	if (event->held_pages <= account->limit_pages) { /* drift, now repaired, or it shrank again */
 		doubt_ends(account);
 		return 0;
 	}
-	if (is_over_by_the_ended(account, walk))
+	if (is_over_by_the_ended(account, decision))
 		return 0;
-	raise_maxheld(account, event->held_pages + walk->forgone);
+	raise_maxheld(account, event->held_pages + decision->forgone);
 	if (event->held_pages <= kill_above(account)) {
-		if (walk->exempt)
+		if (decision->exempt)
 			tell_no_victim(state, account, event);
 		return 0;
 	}
-	if (walk->marked) {
+	if (decision->marked) {
 		/* A victim is marked already: no second one, unless it cannot be signalled from here (nobody else can
 		 * before 6.13; later nobody whose first thread is ending) and bursard has not done so in time. Then the
 		 * process that grows now is killed. */
-		if (walk->own.record == NOBODY || has_grace(account, walk, event->time_ns))
+		if (decision->own.record == NOBODY || has_grace(account, decision, event->time_ns))
 			return 0;
-		walk->victim = walk->own;
+		decision->victim = decision->own;
 	}
 	/* It writes into the memory of other processes: killing those would not stop it. */
-	if (walk->running == RUNNING_WRITER && walk->own.record != NOBODY)
-		walk->victim = walk->own;
+	if (decision->running == RUNNING_WRITER && decision->own.record != NOBODY)
+		decision->victim = decision->own;
 	/* The process that kept the files was killed, and files have not been counted since: they may be freed. */
-	if (walk->counts_files && !walk->victim.kept_pages &&
+	if (decision->counts_files && !decision->victim.kept_pages &&
 	    *(volatile __u64 *)&account->files_seen <= account->files_kill_ticket)
 		return 0;
-	if (walk->victim.record == NOBODY) {
+	if (decision->victim.record == NOBODY) {
 		account->no_settle_before_ns = event->time_ns + NO_VICTIM_PAUSE_NS;
-		if (!walk->is_dying)
+		if (!decision->is_dying)
 			tell_no_victim(state, account, event);
 		return 0;
 	}
-	return kill_victim(walk);
+	return kill_victim(decision);
 }
 
 /* Whether the records say what there is. Where events are not charged, or not each of them, they do not; nor before 6.2,
@@ -272,7 +272,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
 	__u64 now = bpf_ktime_get_ns(), since, spent, generation;
-	struct walk *walk;
+	struct decision *decision;
 	int victims = 0;
 
 	if (!state || !account || (account->flags & ACCOUNT_PAUSED) ||
@@ -284,32 +284,32 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 		return 0;
 	if (__sync_val_compare_and_swap(&account->settling_ns, since, now) != since)
 		return 0;
-	walk = notes_of(trigger);
-	if (!walk)
+	decision = decision_of(trigger);
+	if (!decision)
 		goto out;
-	__builtin_memset(walk, 0, sizeof(*walk));
-	walk->slot = slot;
-	walk->victim.record = NOBODY;
-	walk->own.record = NOBODY;
-	walk->own_mm = running != RUNNING_OTHER ? probe_own_mm() : 0;
-	walk->running = running;
-	walk->reads_anew = !has_all_read(account);
-	walk->event.time_ns = now;
-	walk->event.trigger = trigger;
-	walk->event.account = slot;
-	walk->is_corrected = is_corrected(account, now);
-	walk->descriptors = KEPT_DESCRIPTORS;
-	walk->counts_files = account->sure_pages > account->stuck_pages &&
+	__builtin_memset(decision, 0, sizeof(*decision));
+	decision->slot = slot;
+	decision->victim.record = NOBODY;
+	decision->own.record = NOBODY;
+	decision->own_mm = running != RUNNING_OTHER ? probe_own_mm() : 0;
+	decision->running = running;
+	decision->reads_anew = !has_all_read(account);
+	decision->event.time_ns = now;
+	decision->event.trigger = trigger;
+	decision->event.account = slot;
+	decision->is_corrected = is_corrected(account, now);
+	decision->descriptors = KEPT_DESCRIPTORS;
+	decision->counts_files = account->sure_pages > account->stuck_pages &&
 			     account->held_pages + unrecorded_pages(account) - correction_of(account) -
 					     account->forgone_pages <=
 				     account->limit_pages;
-	walk->held_before = *(volatile __s64 *)&account->held_pages;
+	decision->held_before = *(volatile __s64 *)&account->held_pages;
 	generation = *(volatile __u64 *)&state->generation;
-	LOOP(weigh, &walk);
+	LOOP(weigh, &decision);
 	note_all_read(state, account, generation);
-	victims = judge(walk);
-	if (walk->has_mm_sharers)
-		kill_mm_sharers(walk->victim.record, trigger);
+	victims = judge(decision);
+	if (decision->has_mm_sharers)
+		kill_mm_sharers(decision->victim.record, trigger);
 	spent = bpf_ktime_get_ns() - now;
 	state->settles++;
 	if (spent > state->settle_max_ns)

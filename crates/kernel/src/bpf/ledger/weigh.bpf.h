@@ -7,18 +7,18 @@
 #ifndef BURSAR_WEIGH_BPF_H
 #define BURSAR_WEIGH_BPF_H
 
-#include "walk.bpf.h"
+#include "decision.bpf.h"
 #include "spared.bpf.h"
 
 /* A global function: verified once by itself, not in each state of its caller; 7.x took half of its time for this. */
-__noinline int keep_candidate(struct walk *walk, __u32 pid, __u32 uid, __s64 pages, __u32 is_spared)
+__noinline int keep_candidate(struct decision *decision, __u32 pid, __u32 uid, __s64 pages, __u32 is_spared)
 {
 	int i, place = CANDIDATES;
 	struct event *event;
 
-	if (!walk)
+	if (!decision)
 		return 0;
-	event = &walk->event;
+	event = &decision->event;
 	event->candidates_met++;
 	for (i = CANDIDATES - 1; i >= 0; i--) {
 		if (event->candidates[i].pid && event->candidates[i].pages >= pages)
@@ -38,7 +38,7 @@ __noinline int keep_candidate(struct walk *walk, __u32 pid, __u32 uid, __s64 pag
 		event->candidates[i].pages = pages;
 		event->candidates[i].is_spared = is_spared;
 		bpf_probe_read_kernel(&event->candidates[i].comm, COMM_LEN,
-				      &((struct task_struct *)walk->owner)->comm);
+				      &((struct task_struct *)decision->owner)->comm);
 	}
 	if (event->candidates_kept < CANDIDATES)
 		event->candidates_kept++;
@@ -46,13 +46,13 @@ __noinline int keep_candidate(struct walk *walk, __u32 pid, __u32 uid, __s64 pag
 }
 
 /* What would go with the files that only this process keeps open. */
-__noinline __s64 kept_files(struct walk *walk, __u32 uid)
+__noinline __s64 kept_files(struct decision *decision, __u32 uid)
 {
 	struct ledger_state *state = ledger_state();
 
-	if (!walk || !state || !walk->counts_files)
+	if (!decision || !state || !decision->counts_files)
 		return 0;
-	return kept_by(state, walk->owner, uid, &walk->descriptors, &walk->kept);
+	return kept_by(state, decision->owner, uid, &decision->descriptors, &decision->kept);
 }
 
 /* Whether the running process goes on: the owner of the memory that it has may be another, who is dying. */
@@ -73,47 +73,49 @@ static __always_inline void choose(struct chosen *chosen, __u32 record, __u64 mm
 }
 
 /* Named by a would_kill: it counts as gone (observed.bpf.h). */
-static __always_inline void forgo(struct walk *walk, struct mm_record *record)
+static __always_inline void forgo(struct decision *decision, struct mm_record *record)
 {
-	walk->forgone += own_pages(record, recorded_pages(record), walk->is_corrected) + kept_files(walk, record->uid);
+	decision->forgone += own_pages(record, recorded_pages(record), decision->is_corrected) +
+			     kept_files(decision, record->uid);
 }
 
-static __always_inline void weigh_dying(struct walk *walk, const struct account *account, const struct mm_record *record)
+static __always_inline void weigh_dying(struct decision *decision, const struct account *account,
+					const struct mm_record *record)
 {
 	if (has_credit(&record->dying, account->patience.credit_from_ms, page_shift, now_ms()))
-		walk->is_dying = 1;
+		decision->is_dying = 1;
 	else
-		walk->unkillable += pages_booked(record->booked);
+		decision->unkillable += pages_booked(record->booked);
 }
 
 /* Its record brought up to date. Returns whether it is dying. */
-static __always_inline bool renew(struct walk *walk, struct mm_record *record, __u64 mm, __u64 signal)
+static __always_inline bool renew(struct decision *decision, struct mm_record *record, __u64 mm, __u64 signal)
 {
-	bool is_gone = walk->reads_anew ? look_anew(record, mm) : look_again(record, mm, signal);
+	bool is_gone = decision->reads_anew ? look_anew(record, mm) : look_again(record, mm, signal);
 
-	if (!is_booked(record, walk->slot))
-		book_at(record, walk->slot, mm);
+	if (!is_booked(record, decision->slot))
+		book_at(record, decision->slot, mm);
 	return is_gone;
 }
 
 /* What of its pages may be counted elsewhere too, and what is there in any case. Global, as keep_candidate() is. */
-__noinline int weigh_doubt(struct walk *walk, struct mm_record *record, __u64 mm)
+__noinline int weigh_doubt(struct decision *decision, struct mm_record *record, __u64 mm)
 {
 	__s64 merged, pages;
 
-	if (!walk || !record)
+	if (!decision || !record)
 		return 0;
-	merged = merged_pages(record, mm, walk->is_corrected);
-	walk->merged += merged;
-	walk->copied += copied_pages(record, walk->is_corrected, walk->owner);
-	walk->soft_doubt += soft_doubt(record, walk->is_corrected) + merged;
-	walk->hard_doubt += hard_doubt(record, walk->is_corrected);
+	merged = merged_pages(record, mm, decision->is_corrected);
+	decision->merged += merged;
+	decision->copied += copied_pages(record, decision->is_corrected, decision->owner);
+	decision->soft_doubt += soft_doubt(record, decision->is_corrected) + merged;
+	decision->hard_doubt += hard_doubt(record, decision->is_corrected);
 	pages = recorded_pages(record) - merged;
-	if (pages > walk->largest)
-		walk->largest = pages;
+	if (pages > decision->largest)
+		decision->largest = pages;
 	pages = private_pages(record) - merged;
-	if (pages > walk->largest_private)
-		walk->largest_private = pages;
+	if (pages > decision->largest_private)
+		decision->largest_private = pages;
 	return 0;
 }
 
@@ -125,15 +127,15 @@ static __always_inline int raised_by_user(const struct ledger_state *state, __u6
 
 /* Most are neither among the largest, nor the victim; and so much is known with a few compares. `rank`: the highest that
  * it may have. */
-static __always_inline bool is_outdone(const struct walk *walk, __s64 pages, __s64 rank)
+static __always_inline bool is_outdone(const struct decision *decision, __s64 pages, __s64 rank)
 {
-	return walk->event.candidates_kept == CANDIDATES && walk->event.candidates[CANDIDATES - 1].pages >= pages &&
-	       walk->victim.rank >= rank;
+	return decision->event.candidates_kept == CANDIDATES && decision->event.candidates[CANDIDATES - 1].pages >= pages &&
+	       decision->victim.rank >= rank;
 }
 
-static __always_inline long weigh(__u32 index, struct walk **of)
+static __always_inline long weigh(__u32 index, struct decision **of)
 {
-	struct walk *walk = *of;
+	struct decision *decision = *of;
 	struct ledger_state *state = ledger_state();
 	struct mm_record *record = record_at(index);
 	struct account *account;
@@ -147,67 +149,67 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 		return 0;
 	mm = *(volatile __u64 *)&record->mm;
 	ctx_id = record->ctx_id;
-	if (!mm || record->account != walk->slot)
+	if (!mm || record->account != decision->slot)
 		return 0;
-	account = account_at(walk->slot);
+	account = account_at(decision->slot);
 	if (!account)
 		return 1;
 	if (probe_ctx_id(mm) != ctx_id)	/* its end was missed: the re-sum closes it */
 		return 0;
 	owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
 	signal = owner ? (__u64)PROBE_READ(owner, struct task_struct, signal) : 0;
-	is_gone = renew(walk, record, mm, signal);
-	walk->booked += pages_booked(record->booked);
-	walk->shmem += record->pages[MEMBER_SHMEM];
+	is_gone = renew(decision, record, mm, signal);
+	decision->booked += pages_booked(record->booked);
+	decision->shmem += record->pages[MEMBER_SHMEM];
 	if (means_dying(record->state))
-		weigh_dying(walk, account, record);
-	if (is_gone && (!owner || mm != walk->own_mm || !survives()))
+		weigh_dying(decision, account, record);
+	if (is_gone && (!owner || mm != decision->own_mm || !survives()))
 		return 0;
 
-	walk->owner = owner;
+	decision->owner = owner;
 	if (is_forgone(account, record)) {
-		forgo(walk, record);
+		forgo(decision, record);
 		return 0;
 	}
 	pages = recorded_pages(record);
-	walk->living++;
-	walk->private += record->pages[MEMBER_ANON];
-	weigh_doubt(walk, record, mm);
-	pages = own_pages(record, pages, walk->is_corrected);
-	kept = walk->counts_files ? kept_files(walk, record->uid) : 0;
+	decision->living++;
+	decision->private += record->pages[MEMBER_ANON];
+	weigh_doubt(decision, record, mm);
+	pages = own_pages(record, pages, decision->is_corrected);
+	kept = decision->counts_files ? kept_files(decision, record->uid) : 0;
 	pages += kept;
 	adj = PROBE_READ(signal, struct signal_struct, oom_score_adj);
-	walk->raised = is_large(pages, account->limit_pages) ? raised_by_user(state, signal, adj) : 0;
-	if (is_outdone(walk, pages, rank_of(pages, account->limit_pages, walk->raised, false)) &&
-	    record->state != MM_MARKED && mm != walk->own_mm && !is_protected(state, owner, record->pid, adj)) {
-		walk->event.candidates_met++;
+	decision->raised = is_large(pages, account->limit_pages) ? raised_by_user(state, signal, adj) : 0;
+	if (is_outdone(decision, pages, rank_of(pages, account->limit_pages, decision->raised, false)) &&
+	    record->state != MM_MARKED && mm != decision->own_mm && !is_protected(state, owner, record->pid, adj)) {
+		decision->event.candidates_met++;
 		return 0;
 	}
 	pid = PROBE_READ(owner, struct task_struct, tgid);
-	walk->is_protected = is_protected(state, owner, pid, adj);
+	decision->is_protected = is_protected(state, owner, pid, adj);
 	/* Not where several users share it: one could hold it with such programs, and others' would die. */
-	walk->goes_last = goes_last(pages, account->limit_pages,
+	decision->goes_last = goes_last(pages, account->limit_pages,
 				    account->id >> KIND_SHIFT == KIND_USER && is_spared(record));
-	keep_candidate(walk, pid, record->uid, pages, walk->goes_last);
+	keep_candidate(decision, pid, record->uid, pages, decision->goes_last);
 	if (record->state == MM_MARKED) {
-		walk->marked++;
-		if (record->marked_ns > walk->marked_ns)
-			walk->marked_ns = record->marked_ns;
+		decision->marked++;
+		if (record->marked_ns > decision->marked_ns)
+			decision->marked_ns = record->marked_ns;
 		return 0;
 	}
-	if (walk->is_protected) {
-		walk->exempt += pages;
+	if (decision->is_protected) {
+		decision->exempt += pages;
 		return 0;
 	}
-	rank = rank_of(pages, account->limit_pages, walk->raised, walk->goes_last);
-	if (mm == walk->own_mm) {
-		choose(&walk->own, index, mm, ctx_id, pages, rank, kept);
-		walk->own.goes_last = walk->goes_last;
+	rank = rank_of(pages, account->limit_pages, decision->raised, decision->goes_last);
+	if (mm == decision->own_mm) {
+		choose(&decision->own, index, mm, ctx_id, pages, rank, kept);
+		decision->own.goes_last = decision->goes_last;
 	}
-	if (rank > walk->victim.rank)
-		choose(&walk->victim, index, mm, ctx_id, pages, rank, kept);
+	if (rank > decision->victim.rank)
+		choose(&decision->victim, index, mm, ctx_id, pages, rank, kept);
 	return 0;
 }
-LOOP_BODY(weigh, struct walk **, records_made())
+LOOP_BODY(weigh, struct decision **, records_made())
 
 #endif /* BURSAR_WEIGH_BPF_H */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Events that are made where they are told, in the ring buffer itself. (Decisions make theirs in the
- * notes of their walk: walk.bpf.h begin_event().)
+ * Events that are made where they are told, in the ring buffer itself. (A decision makes its own in
+ * its notes: decision.bpf.h begin_event().)
  */
 #ifndef BURSAR_EVENT_BPF_H
 #define BURSAR_EVENT_BPF_H

@@ -121,27 +121,27 @@ SEC("syscall") int who_waits_for_a_decision_waits_until_it_is_over_and_not_for_l
 SEC("syscall") int who_was_overtaken_while_he_decided_kills_nobody(void *ctx)
 {
 	BEGIN(it);
-	struct walk *walk = notes_of(TRIGGER_EVENT);
+	struct decision *decision = decision_of(TRIGGER_EVENT);
 
-	EXPECT(walk);
-	walk->slot = SLOT;
-	walk->event.time_ns = 5;
-	walk->victim = (struct chosen){ .record = RECORD, .mm = MM, .ctx_id = CTX };
+	EXPECT(decision);
+	decision->slot = SLOT;
+	decision->event.time_ns = 5;
+	decision->victim = (struct chosen){ .record = RECORD, .mm = MM, .ctx_id = CTX };
 	it->account->settling_ns = 6;
-	EXPECT(!kill_victim(walk));
+	EXPECT(!kill_victim(decision));
 	EXPECT(it->record->state == MM_LIVING && !it->record->marked_ns);
 	it->account->settling_ns = 5;
-	EXPECT(kill_victim(walk) == 1 && it->record->state == MM_MARKED);
+	EXPECT(kill_victim(decision) == 1 && it->record->state == MM_MARKED);
 	return 0;
 }
 
 SEC("syscall") int what_was_written_after_the_clock_was_read_is_no_time_ago(void *ctx)
 {
 	BEGIN(it);
-	struct walk *walk = notes_of(TRIGGER_EVENT);
+	struct decision *decision = decision_of(TRIGGER_EVENT);
 	__u64 now = bpf_ktime_get_ns(), later = now + 1000000000000ULL;
 
-	EXPECT(walk);
+	EXPECT(decision);
 	/* Another CPU decides. */
 	it->account->settling_ns = later;
 	EXPECT(!settle(SLOT, TRIGGER_EVENT, RUNNING_OWN));
@@ -150,54 +150,54 @@ SEC("syscall") int what_was_written_after_the_clock_was_read_is_no_time_ago(void
 	it->account->asked_ns = later;
 	EXPECT(is_asking(it->account, now));
 	it->account->asked_ns = 0;
-	walk->marked_ns = later;
-	walk->event.limit_pages = it->account->limit_pages;
+	decision->marked_ns = later;
+	decision->event.limit_pages = it->account->limit_pages;
 	it->account->held_pages = 0;
 	it->account->marked_over_pages = 0;
-	EXPECT(has_grace(it->account, walk, now));
+	EXPECT(has_grace(it->account, decision, now));
 	return 0;
 }
 
 SEC("syscall") int nobody_dies_for_who_has_just_ended(void *ctx)
 {
 	BEGIN(it);
-	struct walk *walk = notes_of(TRIGGER_EVENT);
+	struct decision *decision = decision_of(TRIGGER_EVENT);
 
-	EXPECT(walk);
+	EXPECT(decision);
 	it->account->limit_pages = 1000;
 	it->account->held_pages = 1200;
-	walk->event.held_pages = 1200;
-	walk->held_before = 1200;
-	walk->booked = 600; /* his child had 600, and is not there any more */
-	EXPECT(is_over_by_the_ended(it->account, walk));
-	walk->booked = 1200;
-	EXPECT(!is_over_by_the_ended(it->account, walk));
-	walk->booked = 1190; /* others have grown meanwhile */
-	EXPECT(!is_over_by_the_ended(it->account, walk));
-	walk->booked = 600; /* his growth came after he was met */
-	walk->held_before = 600;
-	EXPECT(!is_over_by_the_ended(it->account, walk));
+	decision->event.held_pages = 1200;
+	decision->held_before = 1200;
+	decision->booked = 600; /* his child had 600, and is not there any more */
+	EXPECT(is_over_by_the_ended(it->account, decision));
+	decision->booked = 1200;
+	EXPECT(!is_over_by_the_ended(it->account, decision));
+	decision->booked = 1190; /* others have grown meanwhile */
+	EXPECT(!is_over_by_the_ended(it->account, decision));
+	decision->booked = 600; /* his growth came after he was met */
+	decision->held_before = 600;
+	EXPECT(!is_over_by_the_ended(it->account, decision));
 	return 0;
 }
 
 SEC("syscall") int a_request_to_kill_is_over_once_a_second(void *ctx)
 {
 	BEGIN(it);
-	struct walk *walk = notes_of(TRIGGER_EVENT);
+	struct decision *decision = decision_of(TRIGGER_EVENT);
 	__u64 marked = 5ULL * ASK_AGAIN_NS / 2;
 
-	EXPECT(walk);
-	walk->tried_before_ns = 0;
-	walk->tried_ns = marked - 1;
-	EXPECT(!is_request_over(walk, marked));
-	walk->tried_ns = marked + ASK_AGAIN_NS - 1;
-	EXPECT(!is_request_over(walk, marked));
-	walk->tried_before_ns = walk->tried_ns++;
-	EXPECT(is_request_over(walk, marked));
-	walk->tried_before_ns = walk->tried_ns++;
-	EXPECT(!is_request_over(walk, marked));
-	walk->tried_ns += 2ULL * ASK_AGAIN_NS;
-	EXPECT(is_request_over(walk, marked));
+	EXPECT(decision);
+	decision->tried_before_ns = 0;
+	decision->tried_ns = marked - 1;
+	EXPECT(!is_request_over(decision, marked));
+	decision->tried_ns = marked + ASK_AGAIN_NS - 1;
+	EXPECT(!is_request_over(decision, marked));
+	decision->tried_before_ns = decision->tried_ns++;
+	EXPECT(is_request_over(decision, marked));
+	decision->tried_before_ns = decision->tried_ns++;
+	EXPECT(!is_request_over(decision, marked));
+	decision->tried_ns += 2ULL * ASK_AGAIN_NS;
+	EXPECT(is_request_over(decision, marked));
 	return 0;
 }
 
@@ -218,38 +218,38 @@ SEC("syscall") int who_was_marked_for_files_is_not_let_go_for_their_credit(void 
 SEC("syscall") int candidates_are_kept_largest_first(void *ctx)
 {
 	BEGIN(it);
-	struct walk *walk = notes_of(TRIGGER_EVENT);
+	struct decision *decision = decision_of(TRIGGER_EVENT);
 
-	EXPECT(walk);
-	__builtin_memset(&walk->event.candidates, 0, sizeof(walk->event.candidates));
-	walk->event.candidates_met = walk->event.candidates_kept = 0;
-	walk->owner = (__u64)bpf_get_current_task();
-	keep_candidate(walk, 1, UID, 10, 0);
-	keep_candidate(walk, 2, UID, 30, 0);
-	keep_candidate(walk, 3, UID, 20, 0);
-	EXPECT(walk->event.candidates[0].pid == 2);
-	EXPECT(walk->event.candidates[1].pid == 3);
-	EXPECT(walk->event.candidates[2].pid == 1);
-	EXPECT(walk->event.candidates_kept == 3);
+	EXPECT(decision);
+	__builtin_memset(&decision->event.candidates, 0, sizeof(decision->event.candidates));
+	decision->event.candidates_met = decision->event.candidates_kept = 0;
+	decision->owner = (__u64)bpf_get_current_task();
+	keep_candidate(decision, 1, UID, 10, 0);
+	keep_candidate(decision, 2, UID, 30, 0);
+	keep_candidate(decision, 3, UID, 20, 0);
+	EXPECT(decision->event.candidates[0].pid == 2);
+	EXPECT(decision->event.candidates[1].pid == 3);
+	EXPECT(decision->event.candidates[2].pid == 1);
+	EXPECT(decision->event.candidates_kept == 3);
 	return 0;
 }
 
 SEC("syscall") int of_many_candidates_the_smallest_is_forgotten_and_all_are_counted(void *ctx)
 {
 	BEGIN(it);
-	struct walk *walk = notes_of(TRIGGER_EVENT);
+	struct decision *decision = decision_of(TRIGGER_EVENT);
 	int i;
 
-	EXPECT(walk);
-	__builtin_memset(&walk->event.candidates, 0, sizeof(walk->event.candidates));
-	walk->event.candidates_met = walk->event.candidates_kept = 0;
-	walk->owner = (__u64)bpf_get_current_task();
+	EXPECT(decision);
+	__builtin_memset(&decision->event.candidates, 0, sizeof(decision->event.candidates));
+	decision->event.candidates_met = decision->event.candidates_kept = 0;
+	decision->owner = (__u64)bpf_get_current_task();
 	for (i = 1; i <= CANDIDATES + 1; i++)
-		keep_candidate(walk, i, UID, i, 0);
-	EXPECT(walk->event.candidates[0].pid == CANDIDATES + 1);
-	EXPECT(walk->event.candidates[CANDIDATES - 1].pid == 2);
-	EXPECT(walk->event.candidates_kept == CANDIDATES);
-	EXPECT(walk->event.candidates_met == CANDIDATES + 1);
+		keep_candidate(decision, i, UID, i, 0);
+	EXPECT(decision->event.candidates[0].pid == CANDIDATES + 1);
+	EXPECT(decision->event.candidates[CANDIDATES - 1].pid == 2);
+	EXPECT(decision->event.candidates_kept == CANDIDATES);
+	EXPECT(decision->event.candidates_met == CANDIDATES + 1);
 	return 0;
 }
 
@@ -268,24 +268,24 @@ SEC("syscall") int a_question_is_waited_for_up_to_a_level(void *ctx)
 SEC("syscall") int a_marked_victim_has_less_time_where_its_account_grows(void *ctx)
 {
 	BEGIN(it);
-	struct walk *walk = notes_of(TRIGGER_EVENT);
+	struct decision *decision = decision_of(TRIGGER_EVENT);
 	__u64 now = bpf_ktime_get_ns();
 
-	EXPECT(walk);
-	walk->event.limit_pages = 1024;
-	walk->marked_ns = now - SIGNAL_GRACE_NS / 2;
+	EXPECT(decision);
+	decision->event.limit_pages = 1024;
+	decision->marked_ns = now - SIGNAL_GRACE_NS / 2;
 	it->account->held_pages = 1024 + 511;
-	EXPECT(has_grace(it->account, walk, now));
+	EXPECT(has_grace(it->account, decision, now));
 	it->account->held_pages = 1024 + 512;
-	EXPECT(!has_grace(it->account, walk, now));
-	walk->marked_ns = now - 2 * SIGNAL_GRACE_NS;
+	EXPECT(!has_grace(it->account, decision, now));
+	decision->marked_ns = now - 2 * SIGNAL_GRACE_NS;
 	it->account->held_pages = 1024 + 63;
-	EXPECT(has_grace(it->account, walk, now));
+	EXPECT(has_grace(it->account, decision, now));
 	it->account->held_pages = 1024 + 64;
-	EXPECT(!has_grace(it->account, walk, now));
-	walk->marked_ns = now - LONGEST_GRACE_NS;
+	EXPECT(!has_grace(it->account, decision, now));
+	decision->marked_ns = now - LONGEST_GRACE_NS;
 	it->account->held_pages = 1024;
-	EXPECT(!has_grace(it->account, walk, now));
+	EXPECT(!has_grace(it->account, decision, now));
 	return 0;
 }
 
@@ -310,25 +310,25 @@ SEC("syscall") int who_was_forgone_is_on_top_of_the_limit(void *ctx)
 SEC("syscall") int a_kill_is_forgone_once(void *ctx)
 {
 	BEGIN(it);
-	struct walk *walk = notes_of(TRIGGER_EVENT);
+	struct decision *decision = decision_of(TRIGGER_EVENT);
 
-	EXPECT(walk);
-	walk->slot = SLOT;
-	walk->victim.pages = 100;
-	walk->victim.mm = MM;
-	walk->victim.ctx_id = CTX;
+	EXPECT(decision);
+	decision->slot = SLOT;
+	decision->victim.pages = 100;
+	decision->victim.mm = MM;
+	decision->victim.ctx_id = CTX;
 	it->account->flags |= ACCOUNT_OBSERVED;
-	forgo_kill(walk, it->record);
-	EXPECT(walk->event.kind == EVENT_WOULD_KILL);
+	forgo_kill(decision, it->record);
+	EXPECT(decision->event.kind == EVENT_WOULD_KILL);
 	EXPECT(is_forgone(it->account, it->record));
 	EXPECT(it->record->state == MM_LIVING);
-	forgo_kill(walk, it->record);
+	forgo_kill(decision, it->record);
 	EXPECT(it->account->forgone_pages == 100);
 	EXPECT(!it->account->history.kills && !it->account->history.failcnt);
 	/* Nor is it somebody else whose record that has become. */
 	it->record->flags = 0;
 	it->record->ctx_id = CTX + 1;
-	forgo_kill(walk, it->record);
+	forgo_kill(decision, it->record);
 	EXPECT(!it->record->flags && it->account->forgone_pages == 100);
 	it->record->flags = RECORD_FORGONE;
 	/* Enforced again it is a candidate again. */

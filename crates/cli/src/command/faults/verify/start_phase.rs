@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// How often we look.
 pub(super) const PULSE: Duration = Duration::from_millis(10);
 /// How long a start phase that ends with a line or a signal may take.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What ends it.
 pub(super) enum End {
@@ -32,8 +32,8 @@ impl End {
         }
     }
 
-    /// How long it may take, and what did not come then.
-    const fn patience(&self) -> Option<&'static str> {
+    /// What did not come, where it takes too long.
+    const fn awaited(&self) -> Option<&'static str> {
         match self {
             Self::After(_) => None,
             Self::Line(_) => Some("the line"),
@@ -62,10 +62,10 @@ impl End {
                     "interrupted in the start phase; nothing was verified",
                 ));
             }
-            if let Some(what) = self.patience().filter(|_| began.elapsed() >= PATIENCE) {
+            if let Some(what) = self.awaited().filter(|_| began.elapsed() >= TIMEOUT) {
                 return Err(Failure::failed(format!(
                     "the start phase did not end within {} s: {what} did not come",
-                    PATIENCE.as_secs()
+                    TIMEOUT.as_secs()
                 )));
             }
             let left = match self {

@@ -11,7 +11,7 @@ use crate::caller::{Caller, heard};
 use crate::failure::Failure;
 
 /// A daemon that is silent for longer is away: meanwhile nobody forwards signals.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the kernel half refuses by itself.
 pub(super) fn gate_mode(caller: &Caller) -> Result<GateMode, Failure> {
@@ -58,5 +58,5 @@ impl Standing {
 }
 
 fn ask(socket: &Path, ask: Operation) -> Result<Reply, Failure> {
-    heard(Client::connect(socket)?.with_patience(PATIENCE)?.ask(ask)?)
+    heard(Client::connect(socket)?.with_timeout(TIMEOUT)?.ask(ask)?)
 }

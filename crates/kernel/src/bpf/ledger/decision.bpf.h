@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A walk over the records: what it notes on its way, whom it may choose, and the event that tells of it.
+ * A decision: what a walk over the records found, whom it may choose, and the event that tells of it.
  */
-#ifndef BURSAR_WALK_BPF_H
-#define BURSAR_WALK_BPF_H
+#ifndef BURSAR_DECISION_BPF_H
+#define BURSAR_DECISION_BPF_H
 
 #include "record.bpf.h"
 #include "tmpfs_file.bpf.h"
@@ -28,9 +28,9 @@ enum running {
 	RUNNING_WRITER = 3,	/* it fills the memory of others: of the dying, of who has ended, or shared pages */
 };
 
-/* One walk's notes. Too large for the stack; one for each kind of context, so that a timer tick that
- * interrupts an event's walk on this CPU does not write over it. */
-struct walk {
+/* Too large for the stack. One for each kind of context: a timer tick that interrupts an event's decision on this CPU
+ * does not write over it. */
+struct decision {
 	__u32 slot;
 	__u32 marked;		/* a victim is marked and alive */
 	__u32 living;		/* address spaces of the account */
@@ -51,7 +51,7 @@ struct walk {
 	__s64 largest_private;	/* the same without shared memory */
 	__s64 shmem;		/* RssShmem of all address spaces, the dying included */
 	__u64 marked_ns;
-	__u64 tried_ns;		/* when this walk began to try the marked again, and the one before it */
+	__u64 tried_ns;		/* when this one began to try the marked again, and the one before it */
 	__u64 tried_before_ns;
 	__u64 own_mm;
 	__u64 owner;		/* of the memory that is being weighed */
@@ -72,32 +72,32 @@ struct walk {
 };
 
 /* A clock interrupt comes on behalf of the timer, and may meet what stands for it on this CPU (resum_deferred.bpf.h). */
-enum { NOTES_OF_CLOCK = TRIGGER_KILLER + 1 };
+enum { DECISION_OF_CLOCK = TRIGGER_KILLER + 1 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, NOTES_OF_CLOCK + 1);	/* enum trigger, and that */
+	__uint(max_entries, DECISION_OF_CLOCK + 1);	/* enum trigger, and that */
 	__type(key, __u32);
-	__type(value, struct walk);
-} walks SEC(".maps");
+	__type(value, struct decision);
+} decisions SEC(".maps");
 
-/* The notes of this kind of context. */
-static __always_inline struct walk *notes_of(__u32 trigger)
+/* That of this kind of context. */
+static __always_inline struct decision *decision_of(__u32 trigger)
 {
-	if (trigger > NOTES_OF_CLOCK)
-		trigger = NOTES_OF_CLOCK;
-	return bpf_map_lookup_elem(&walks, &trigger);
+	if (trigger > DECISION_OF_CLOCK)
+		trigger = DECISION_OF_CLOCK;
+	return bpf_map_lookup_elem(&decisions, &trigger);
 }
 
 /* An event begun in them, that tells of `kind` now. */
 static __always_inline struct event *begin_event(__u32 kind, __u32 trigger, __u64 now)
 {
-	struct walk *walk = notes_of(trigger);
+	struct decision *decision = decision_of(trigger);
 	struct event *event;
 
-	if (!walk)
+	if (!decision)
 		return NULL;
-	event = &walk->event;
+	event = &decision->event;
 	make_event(event, kind, trigger, now);
 	return event;
 }
@@ -131,4 +131,4 @@ static __always_inline bool emit(struct ledger_state *state, struct event *event
 	return false;
 }
 
-#endif /* BURSAR_WALK_BPF_H */
+#endif /* BURSAR_DECISION_BPF_H */
