@@ -13,6 +13,7 @@
 //! | `secret=SIZE` | touches a mapping of memfd_secret(2) |
 //! | `parked=SIZE` | the same, with its only descriptor on its way through a socket |
 //! | `sysv=SIZE` | fills a System V segment and lets go of it |
+//! | `sysv-in-parts=SIZE:N` | the same a part at a time, N parts of so much, half a second between them |
 //! | `hidden=SIZE` | fills shared anonymous memory and unmaps its pages, not the memory |
 //! | `tmpfs=SIZE` | mounts a tmpfs in a mount namespace of its own and fills it (after `userns-root`) |
 //! | `ramfs=SIZE` | the same with ramfs, which has no bound of its own |
@@ -70,6 +71,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::exit;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
@@ -190,6 +192,30 @@ fn touch_hidden(at: *mut u8, length: usize) {
     }
 }
 
+/// A System V segment of `count` parts, filled one after the other with a rest between them, and let go of.
+fn fill_segment(step: &str, part: usize, count: usize, rest: Duration) {
+    // SAFETY: a fresh segment, attached wherever the kernel likes.
+    let at = unsafe {
+        let id = libc::shmget(libc::IPC_PRIVATE, part * count, 0o600 | libc::IPC_CREAT);
+        if id < 0 {
+            last(step);
+        }
+        libc::shmat(id, std::ptr::null(), 0)
+    };
+    if at as isize == -1 {
+        last(step);
+    }
+    for index in 0..count {
+        if index > 0 {
+            std::thread::sleep(rest);
+        }
+        // SAFETY: inside what is attached.
+        touch_hidden(unsafe { at.cast::<u8>().add(index * part) }, part);
+    }
+    // SAFETY: attached above, and not used any more.
+    unsafe { libc::shmdt(at) };
+}
+
 fn must_map(step: &str, length: usize, flags: i32) -> *mut u8 {
     map(length, flags).unwrap_or_else(|| last(step))
 }
@@ -288,7 +314,7 @@ fn orphan(step: &str, length: usize) {
     if fork() == 0 {
         read_slowly(child, chunk);
     }
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(200));
     // SAFETY: a child of ours, not waited for yet.
     unsafe {
         libc::kill(child, libc::SIGKILL);
@@ -502,22 +528,11 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
             park(step, file);
             fill(step, &mut other, size(step, value) - CHUNK);
         }
-        "sysv" => {
-            let length = size(step, value);
-            // SAFETY: a fresh segment, attached wherever the kernel likes.
-            let at = unsafe {
-                let id = libc::shmget(libc::IPC_PRIVATE, length, 0o600 | libc::IPC_CREAT);
-                if id < 0 {
-                    last(step);
-                }
-                libc::shmat(id, std::ptr::null(), 0)
-            };
-            if at as isize == -1 {
-                last(step);
-            }
-            touch_hidden(at.cast(), length);
-            // SAFETY: attached above, and not used any more.
-            unsafe { libc::shmdt(at) };
+        "sysv" => fill_segment(step, size(step, value), 1, Duration::ZERO),
+        "sysv-in-parts" => {
+            let (part, count) = split(step, value);
+            let count = count.parse().unwrap_or_else(|why| fail(step, why));
+            fill_segment(step, size(step, part), count, Duration::from_millis(500));
         }
         "hidden" => {
             let length = size(step, value);

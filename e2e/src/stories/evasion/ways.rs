@@ -25,7 +25,8 @@ ways! {
     "plainly", Anywhere, KillAtOnce, "private memory, a page at a time", ["uid=60001 hold={2048} say=full pause"];
     "by_a_file_in_tmpfs", Anywhere, Told, "a file in /dev/shm", ["uid=60001 file={shm}:{1280} say=full pause"];
     "by_many_small_files", Host, Told, "1,280 files in /dev/shm", ["uid=60001 files={shm-dir}:1280:{1} say=full pause"];
-    "by_a_system_v_segment", Anywhere, Told, "a System V segment, filled and detached", ["uid=60001 sysv={1280} say=full pause"];
+    "by_a_system_v_segment", Anywhere, Told, "a System V segment, filled and detached", ["uid=60001 sysv={1056} say=full pause"];
+    "by_a_system_v_segment_part_by_part", Anywhere, KillThoughItStays, "the same, a thirty-second of the limit each half second", ["uid=60001 sysv={960} sysv-in-parts={32}:40 say=full pause"];
     "by_a_removed_file", Host, KillWithinASecond, "a tmpfs file without a name", ["uid=60001 unlinked={2048} say=full pause"];
     "by_a_memfd", Anywhere, KillWithinASecond, "a memfd, written", ["uid=60001 memfd={2048} say=full pause"];
     "by_many_memfds", Host, KillWithinASecond, "650 memfds", ["uid=60001 memfds=650:{2} say=full pause"];

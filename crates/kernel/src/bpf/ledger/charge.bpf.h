@@ -32,14 +32,27 @@ static __always_inline bool still_pays(const struct mm_record *record, struct mm
 	return is_entered(record->user_ns);
 }
 
-/* What the running process has to do with an event of this address space. The dead do not grow: who goes on filling
- * one that is dying is another, and no kill but his own ends that. */
-static __always_inline __u32 running_at(const struct mm_record *record, struct mm_struct *mm, __s64 before)
+/* What an address space had before an event. */
+struct former {
+	__s64 pages;
+	__s64 shmem;
+};
+
+static __always_inline struct former former_of(const struct mm_record *record)
 {
-	if (recorded_pages(record) <= before)
+	return (struct former){.pages = recorded_pages(record), .shmem = record->pages[MEMBER_SHMEM]};
+}
+
+/* What the running process has to do with an event of this address space. The dead do not grow: who goes on filling
+ * one that is dying is another, and only its own kill ends that. */
+static __always_inline __u32 running_at(const struct mm_record *record, const struct account *account,
+					struct mm_struct *mm, struct former before)
+{
+	if (recorded_pages(record) <= before.pages)
 		return RUNNING_OWN;
 	if (own_mm() == (__u64)mm)
-		return RUNNING_GREW;
+		return record->pages[MEMBER_SHMEM] > before.shmem && are_files_too_many(account) ? RUNNING_FILLER :
+												   RUNNING_GREW;
 	return means_dying(record->state) ? RUNNING_WRITER : RUNNING_OWN;
 }
 
@@ -87,14 +100,24 @@ static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, 
 	return 0;
 }
 
-/* khugepaged makes a huge page of small ones and of holes between them. It is no thread of the process's, nor one that
- * works in its memory for it (kthread_use_mm()). */
-static __always_inline void note_collapse(struct mm_record *record, struct account *account, struct mm_struct *mm,
-					  __s64 pages)
-{
-	struct task_struct *me = bpf_get_current_task_btf();
+#define KHUGEPAGED 0x676170656775686bULL	/* "khugepag", in the order of a little-endian machine */
 
-	if (pages <= 0 || !(me->flags & PF_KTHREAD) || own_mm() == (__u64)mm || means_dying(record->state))
+/* The kernel thread of this name: no user names one. */
+static __always_inline bool is_khugepaged(struct task_struct *task)
+{
+	__u64 name = 0;
+
+	if (!(task->flags & PF_KTHREAD))
+		return false;
+	bpf_probe_read_kernel(&name, sizeof(name), task->comm);
+	return name == KHUGEPAGED;
+}
+
+/* khugepaged makes a huge page of small ones and of holes between them. What it takes back from swap for that is an event
+ * up and one down. */
+static __always_inline void note_collapse(struct mm_record *record, struct account *account, __s64 pages)
+{
+	if (!pages || means_dying(record->state) || !is_khugepaged(bpf_get_current_task_btf()))
 		return;
 	__sync_fetch_and_add(&record->collapsed_pages, pages);
 	__sync_fetch_and_add(&account->collapsed_pages, pages);
@@ -115,7 +138,7 @@ static __always_inline void note_change(struct mm_record *record, struct account
 			record->grown_events++;
 		return;
 	}
-	note_collapse(record, account, mm, pages);
+	note_collapse(record, account, pages);
 	if (pages > 0 && !(record->flags & RECORD_GREW))
 		note_fork(record, mm, account);
 }
@@ -165,7 +188,7 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	__u32 index = record_to_charge(state, seen, mm, ctx_id), slot;
 	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
 	struct account *account;
-	__s64 before;
+	struct former before;
 
 	if (!record)
 		return 0;
@@ -181,13 +204,13 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	seen->coarse[MEMBER_ANON] = mm_coarse(mm, MEMBER_ANON);
 	seen->coarse[MEMBER_SWAP] = mm_coarse(mm, MEMBER_SWAP);
 	seen->coarse[MEMBER_SHMEM] = mm_coarse(mm, MEMBER_SHMEM);
-	before = recorded_pages(record);
+	before = former_of(record);
 	sync_at(record, number_of(mm));
 	record->pages[member] += kept_back_by_current(mm, member);
 	if (means_dying(record->state))
 		refresh_state(record, number_of(mm));
-	note_change(record, account, mm, before);
-	react(slot, book(record, account, slot), TRIGGER_EVENT, running_at(record, mm, before));
+	note_change(record, account, mm, before.pages);
+	react(slot, book(record, account, slot), TRIGGER_EVENT, running_at(record, account, mm, before));
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
 	note_cpu(record);
 	return 0;
@@ -200,7 +223,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	struct mm_record *record = record_at(seen->index);
 	__u32 slot = record ? slot_of(record, (__u64)mm) : NOBODY;
 	struct account *account;
-	__s64 before;
+	struct former before;
 
 	if (!record || slot == NOBODY || record->ctx_id != seen->ctx_id || record->state == MM_MARKED ||
 	    !still_pays(record, mm))
@@ -209,15 +232,15 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	if (!account)
 		return -1;
 	die_as_mm_sharer(record, mm);
-	before = recorded_pages(record);
+	before = former_of(record);
 	record->pages[member] =
 		probe_member(record->mm, &record->cpus, member) + kept_back_by_current(mm, member);
 	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
 	if (means_dying(record->state))
 		refresh_state(record, number_of(mm));
-	note_change(record, account, mm, before);
+	note_change(record, account, mm, before.pages);
 	seen->coarse[member] = coarse;
-	react(slot, book(record, account, slot), TRIGGER_EVENT, running_at(record, mm, before));
+	react(slot, book(record, account, slot), TRIGGER_EVENT, running_at(record, account, mm, before));
 	return 0;
 }
 

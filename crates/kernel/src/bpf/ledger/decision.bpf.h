@@ -26,6 +26,7 @@ enum running {
 	RUNNING_OWN = 1,	/* it is one of the account's, perhaps: it can be signalled on any kernel */
 	RUNNING_GREW = 2,	/* and it has grown */
 	RUNNING_WRITER = 3,	/* it fills the memory of others: of the dying, of who has ended, or shared pages */
+	RUNNING_FILLER = 4,	/* it fills files that are too many already, and that no kill frees: stuck.bpf.h */
 };
 
 /* Too large for the stack. One for each kind of context: a timer tick that interrupts an event's decision on this CPU
@@ -61,6 +62,7 @@ struct decision {
 	__u32 has_mm_sharers;	/* who was killed leaves the memory to others */
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
+	__u32 first_keeper;	/* so many processes more are passed by before: nobody can tell behind whom to hide */
 	/* Of who is being weighed. Kept here, and volatile, so that the verifier forgets them: it would follow each of their
 	 * values through all that comes after. */
 	volatile __u32 is_protected;

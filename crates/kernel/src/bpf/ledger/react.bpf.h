@@ -170,7 +170,7 @@ static __always_inline bool is_for_thread(const struct ledger_state *state, stru
 	__u64 wanted;
 
 	if (!defers_decisions || !due || trigger == TRIGGER_TIMER || account->processes <= WEIGHED_AT_ONCE ||
-	    running == RUNNING_WRITER || has_waited_enough(account))
+	    running >= RUNNING_WRITER || has_waited_enough(account))
 		return false;
 	if (state->kills_wanted && (!can_signal_others() || level_now(account) > kill_above(account)))
 		return false;
@@ -257,7 +257,7 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 		}
 	}
 	/* A decision knows better: some of it may be on its way out. */
-	if (held > decide_above(account)) {
+	if (held > decide_above(account) || (running == RUNNING_FILLER && held > account->limit_pages)) {
 		decide(slot, trigger, running);
 		if (trigger == TRIGGER_EVENT && running >= RUNNING_GREW && !defers_decisions &&
 		    *(volatile __u64 *)&account->settling_ns)

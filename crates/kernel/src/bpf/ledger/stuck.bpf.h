@@ -15,6 +15,17 @@ static __always_inline __s64 kill_above(const struct account *account)
 				account->unkillable_pages, page_shift);
 }
 
+/*
+ * Whether files that stay are more than the limit and the reserve. What the living may hold beside them grows with them,
+ * so it bounds nobody who goes on filling them: a System V segment or a mapped file, a part at a time, which is let go of
+ * before the next. From here on whoever takes shared memory dies for it, at the event.
+ */
+static __always_inline bool are_files_too_many(const struct account *account)
+{
+	return account->stuck_pages > account->limit_pages &&
+	       account->stuck_pages - account->limit_pages > reserve_of(account->limit_pages, page_shift);
+}
+
 /* From here on a decision is worth its while. The same, where nothing is observed. */
 static __always_inline __s64 decide_above(const struct account *account)
 {

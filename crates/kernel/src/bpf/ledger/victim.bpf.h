@@ -17,6 +17,7 @@ const volatile bool event_asks = false;
 enum {
 	SETTLE_STALE_NS = 1000000000,	/* a decision cannot take this long: its mark is a leftover */
 	KEPT_DESCRIPTORS = 16384,	/* looked at in one decision */
+	LEAST_TABLE = 64,		/* descriptors of a process for which there is room: NR_OPEN_DEFAULT */
 	NO_VICTIM_PAUSE_NS = 50000000,	/* nobody to kill: look again after this */
 	SIGNAL_GRACE_NS = 20000000,	/* a marked victim has this long before another way is tried,
 					 * unless its siblings outrun it (SHORT_GRACE_SHIFT), … */
@@ -174,6 +175,22 @@ static __always_inline bool is_over_by_the_ended(const struct account *account, 
 	       decision->event.held_pages - ended <= account->limit_pages;
 }
 
+/* Whether one decision may be unable to look at all descriptors of an account's. */
+static __always_inline bool has_many_tables(const struct account *account)
+{
+	return account->processes > KEPT_DESCRIPTORS / LEAST_TABLE;
+}
+
+/* Whether nobody is to die yet for files of which no process is known to keep any: who kept them was killed, and they have
+ * not been counted since; or not all descriptors could be looked at, and the next decision looks at others. */
+static __always_inline bool is_keeper_awaited(const struct account *account, const struct decision *decision)
+{
+	if (decision->running == RUNNING_FILLER)
+		return false;
+	return *(volatile __u64 *)&account->files_seen <= account->files_kill_ticket ||
+	       ((has_many_tables(account) || !decision->descriptors) && !account->patience.is_out);
+}
+
 /* What follows from what was found. Returns the number of victims, 0 or 1. */
 __noinline int judge(struct decision *decision)
 {
@@ -218,7 +235,8 @@ __noinline int judge(struct decision *decision)
 	if (is_over_by_the_ended(account, decision))
 		return 0;
 	raise_maxheld(account, event->held_pages + decision->forgone);
-	if (event->held_pages <= kill_above(account)) {
+	if (event->held_pages <= kill_above(account) &&
+	    (decision->running != RUNNING_FILLER || decision->own.record == NOBODY)) {
 		if (decision->exempt)
 			tell_no_victim(state, account, event);
 		return 0;
@@ -226,17 +244,16 @@ __noinline int judge(struct decision *decision)
 	if (decision->marked) {
 		/* A victim is marked already: no second one, unless it cannot be signalled from here (nobody else can
 		 * before 6.13; later nobody whose first thread is ending) and bursard has not done so in time. Then the
-		 * process that grows now is killed. */
-		if (decision->own.record == NOBODY || has_grace(account, decision, event->time_ns))
+		 * process that grows now is killed; without events, whichever runs when the timer comes. */
+		if (decision->own.record == NOBODY || (event_decides && decision->running < RUNNING_GREW) ||
+		    has_grace(account, decision, event->time_ns))
 			return 0;
 		decision->victim = decision->own;
 	}
 	/* It writes into the memory of other processes: killing those would not stop it. */
-	if (decision->running == RUNNING_WRITER && decision->own.record != NOBODY)
+	if (decision->running >= RUNNING_WRITER && decision->own.record != NOBODY)
 		decision->victim = decision->own;
-	/* The process that kept the files was killed, and files have not been counted since: they may be freed. */
-	if (decision->counts_files && !decision->victim.kept_pages &&
-	    *(volatile __u64 *)&account->files_seen <= account->files_kill_ticket)
+	if (decision->counts_files && !decision->victim.kept_pages && is_keeper_awaited(account, decision))
 		return 0;
 	if (decision->victim.record == NOBODY) {
 		account->no_settle_before_ns = event->time_ns + NO_VICTIM_PAUSE_NS;
@@ -299,6 +316,8 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	decision->event.account = slot;
 	decision->is_corrected = is_corrected(account, now);
 	decision->descriptors = KEPT_DESCRIPTORS;
+	if (has_many_tables(account))
+		decision->first_keeper = bpf_get_prandom_u32() % account->processes;
 	decision->counts_files = account->sure_pages > account->stuck_pages &&
 			     account->held_pages + unrecorded_pages(account) - correction_of(account) -
 					     account->forgone_pages <=

@@ -52,6 +52,10 @@ __noinline __s64 kept_files(struct decision *decision, __u32 uid)
 
 	if (!decision || !state || !decision->counts_files)
 		return 0;
+	if (decision->first_keeper) {
+		decision->first_keeper--;
+		return 0;
+	}
 	return kept_by(state, decision->owner, uid, &decision->descriptors, &decision->kept);
 }
 
