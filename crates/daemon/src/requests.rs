@@ -73,7 +73,7 @@ pub(crate) fn answer(
     }
 }
 
-/// Each handler gets the parts that it needs. `None`: later.
+/// Answers a request. `None`: the answer comes later.
 fn dispatch(
     daemon: &mut Daemon,
     requester: Requester,

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What the kernel half and the user half have in common: every type that crosses the boundary,
- * once. BTF carries these into Rust (crates/kernel/src/abi.rs); nothing is copied by hand.
+ * once. BTF carries these into Rust (crates/kernel/src/abi.rs). A few numbers are copied by hand:
+ * NO_BOUND_PAGES and BOOKED_BITS into abi.rs, NO_BOUND_PAGES and DOUBT_SHIFT into pss_scan.rs, and into
+ * crates/daemon/src/backend/reading.rs by how much an account sinks below its notice before it is told again.
  *
  * Units are in the names: _pages are pages of the machine, _ns are CLOCK_MONOTONIC nanoseconds.
  */
