@@ -46,7 +46,7 @@ pub(crate) fn answer(
     let request = match Request::from_line(line) {
         Ok(request) => request,
         Err(error) => {
-            let message = format!("this is no request: {error}");
+            let message = format!("this is not a valid request: {error}");
             return refused(refusal(ErrorKind::BadRequest, message));
         }
     };
