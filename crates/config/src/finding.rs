@@ -35,7 +35,7 @@ pub struct Finding {
 /// What is wrong with a value, before it is known where that stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
-    /// What.
+    /// What is wrong.
     pub message: String,
     /// What to do.
     pub remedy: String,

@@ -29,7 +29,7 @@ pub struct SysctlRule {
 pub struct Condition {
     /// What is compared.
     pub quantity: Quantity,
-    /// How.
+    /// How it is compared.
     pub comparison: Comparison,
     /// With what: bytes, or CPUs.
     pub number: u64,

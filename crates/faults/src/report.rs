@@ -26,7 +26,7 @@ pub struct ProcessReport {
     pub faults: Faults,
     /// Since the report before, faults per second.
     pub per_second: u64,
-    /// Where, most first.
+    /// The mappings in which they happened, most faults first.
     pub mappings: Vec<MappingReport>,
 }
 
@@ -77,7 +77,7 @@ pub struct LatencyReport {
     pub p99_ns: Option<u64>,
     /// The longest.
     pub max_ns: Option<u64>,
-    /// All of it.
+    /// How many faults took how long.
     pub histogram: Vec<Bucket>,
 }
 

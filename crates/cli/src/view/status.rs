@@ -16,7 +16,7 @@ use crate::view::words::{count, listed, narrow_count, narrow_size, span};
 /// Names of accounts that are only observed in a note.
 const OBSERVED_NAMED: usize = 3;
 
-/// All of it.
+/// `bursar status` for people.
 pub(crate) fn status(
     status: &DaemonStatus,
     asked: Option<&Who>,
