@@ -102,7 +102,7 @@ enum request {
 /*
  * S1 5.2's transactions without a daemon, where the gate is: prctl(GATE_PRCTL, operation, pages, 0, 0).
  * An LSM program can refuse but not say yes, so yes is an errno too: EINPROGRESS. ENOMEM: it would
- * pass the limit. ENXIO: nobody pays for the caller, he has no limit. EINVAL: no such operation, no
+ * pass the limit. ENXIO: nobody pays for the caller, it has no limit. EINVAL: no such operation, no
  * pages, more pages than any machine has, or a commit of more than is reserved. A kernel without the
  * gate answers EINVAL to all of it; GATE_ASK tells the two apart: EINPROGRESS or ENXIO.
  */

@@ -32,8 +32,8 @@ static __always_inline bool still_pays(const struct mm_record *record, struct mm
 	return is_entered(record->user_ns);
 }
 
-/* What the running process has to do with an event of this address space. The dead do not grow: who goes on filling
- * one that is dying is another, and no kill but his own ends that. */
+/* What the running process has to do with an event of this address space. The dead do not grow: what goes on filling
+ * one that is dying is another process, and no kill but its own ends that. */
 static __always_inline __u32 running_at(const struct mm_record *record, struct mm_struct *mm, __s64 before)
 {
 	if (recorded_pages(record) <= before)
