@@ -33,7 +33,7 @@ pub struct ProcessReport {
 /// Faults in one mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MappingReport {
-    /// What it is.
+    /// What kind of mapping it is.
     pub kind: MappingKind,
     /// The file, or the kind's name.
     pub name: String,

@@ -32,7 +32,7 @@ pub enum Error {
     Pins {
         /// The directory of the pins.
         path: PathBuf,
-        /// Why.
+        /// What the kernel answered.
         source: io::Error,
     },
     /// Something is pinned there that this build did not make, or half of it.

@@ -143,7 +143,7 @@ pub enum Operation {
     },
     /// Waits until the account that the asker pays into holds as much as this. Any user. Answered when it does.
     Wait {
-        /// As much as what.
+        /// The level: notice, barrier, or a part of the limit.
         at: WatchLevel,
         /// And each time that it does so again, after it has held a sixteenth less.
         #[serde(default)]
@@ -152,7 +152,7 @@ pub enum Operation {
     /// What one account held over time; without `who`, the asker's. An ordinary user asks about himself. Answered when
     /// the files have been read; a user has one such question under way.
     Usage {
-        /// Whom; root says whom.
+        /// The account; root has to name it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         who: Option<Who>,
         /// From then on, RFC 3339; absent: a week ago.

@@ -264,8 +264,8 @@ static __noinline int may_send(__u64 sk, __u32 size, __u32 slot)
 		buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
 	if (!buffers)
 		return 1;
-	/* What comes back to its error queue (SO_TIMESTAMPING) passes no filter: sock_queue_err_skb(). So a process that does not read
-	 * that sends no more; what others send it keeps nobody from it. */
+	/* What comes back to its error queue (SO_TIMESTAMPING) passes no filter: sock_queue_err_skb(). So a process that does
+	 * not read that sends no more; what others send it keeps nobody from it. */
 	if (PROBE_READ(sk, struct sock, sk_error_queue.qlen) && !may_hold(buffers, BILL_DGRAMRCVBUF, receiving_now(sk), true))
 		return 0;
 	return may_hold(buffers, BILL_OTHERSOCKBUF, sending_then(sk, size), true);
