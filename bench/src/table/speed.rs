@@ -172,7 +172,7 @@ pub(crate) struct Figure {
     pub(crate) spent: Spread,
     /// To the plain kernel in the same round.
     pub(crate) ratio: Estimate,
-    /// All of them.
+    /// The ratio of each round.
     pub(crate) ratios: Vec<f64>,
 }
 

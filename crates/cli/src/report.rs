@@ -35,7 +35,7 @@ pub(crate) enum By {
     Notices,
 }
 
-/// All of it.
+/// What `bursar report` tells.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
     pub(crate) since: String,

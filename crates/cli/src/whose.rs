@@ -74,9 +74,9 @@ impl Whose {
 /// Where there is no such group.
 pub(crate) fn insist_on_group(who: &Who) -> Result<(), Failure> {
     match who {
-        Who::Group(name) if is_absent(name) => {
-            Err(Failure::failed(format!("there is no group {name:?}")))
-        }
+        Who::Group(name) if is_absent(name) => Err(Failure::failed(format!(
+            "there is no group {name:?}; check the name (getent group)"
+        ))),
         _ => Ok(()),
     }
 }

@@ -615,7 +615,10 @@ fn a_shared_account_that_nothing_has_is_an_error() {
 #[test]
 fn status_tells_a_group_that_nobody_has_from_one_without_a_limit() {
     for (who, said) in [
-        ("@nosuch-here", "there is no group \"nosuch-here\""),
+        (
+            "@nosuch-here",
+            "there is no group \"nosuch-here\"; check the name (getent group)",
+        ),
         ("@root", "no limit concerns it"),
         ("nosuch-here", "no limit concerns it"),
     ] {

@@ -23,9 +23,15 @@ fn what_is_typed_wrongly_is_said_and_exits_with_2() {
         (&["frobnicate"], "frobnicate"),
         (&["limit"], "which command?"),
         (&["limit", "set", "alice"], "<SIZE|RESOURCE=BARRIER:LIMIT>"),
-        (&["limit", "set", "alice", "12X"], "\"12X\" is no size"),
+        (
+            &["limit", "set", "alice", "12X"],
+            "\"12X\" is not a valid size",
+        ),
         (&["limit", "set", "alice", "--", "-1"], "is negative"),
-        (&["limit", "set", "a/b", "1G"], "\"a/b\" is no name"),
+        (
+            &["limit", "set", "a/b", "1G"],
+            "\"a/b\" is not a valid name",
+        ),
         (
             &["limit", "set", "alice", "numprocs=1:2"],
             "has no resource \"numprocs\"",
@@ -354,8 +360,8 @@ fn what_is_no_file_is_refused_without_being_read() {
     let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
     let table = [
-        (fifo.to_str().unwrap(), "is no regular file"),
-        ("/dev/zero", "is no regular file"),
+        (fifo.to_str().unwrap(), "is not a regular file"),
+        ("/dev/zero", "is not a regular file"),
         (large.to_str().unwrap(), "is larger than 4 MiB"),
     ];
     for (path, message) in table {

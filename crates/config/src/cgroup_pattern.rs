@@ -49,7 +49,7 @@ fn pattern(value: &Value) -> Result<String, Wrong> {
         return wrong("is not absolute");
     }
     if text.len() > LONGEST || text.contains('\0') {
-        return wrong("is no path");
+        return wrong("is not a path");
     }
     let mut names = path.split('/').skip(1).peekable();
     let mut has_name = false;

@@ -11,7 +11,7 @@ use crate::Watermarks;
 /// At most so many ranges of uids can be exempt: the kernel half compares them one by one.
 pub const MAX_EXEMPT: usize = 8;
 
-/// All of it.
+/// What bursar.toml says; its defaults where it says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
     /// Who decides that a limit is passed. Default: [`BackendChoice::Auto`].

@@ -44,7 +44,7 @@ pub struct Temporary<'a> {
     pub rows: &'a BTreeMap<Resource, RowBounds>,
     /// Whether it is enforced, if that is another.
     pub mode: Option<Mode>,
-    /// Why.
+    /// Why the entry is as it is, in the words of who writes it.
     pub reason: Option<&'a Reason>,
 }
 

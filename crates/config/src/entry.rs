@@ -15,7 +15,7 @@ pub(crate) const TEMPORARY: &str = "temporary";
 /// One limit as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
-    /// Whose.
+    /// The user, group or account that is limited.
     pub who: Who,
     /// The bounds of the `memory` row. `None`: the file says nothing of it, and another limit holds.
     pub memory: Option<BoundsSpec>,

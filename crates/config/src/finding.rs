@@ -35,7 +35,7 @@ pub struct Finding {
 /// What is wrong with a value, before it is known where that stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
-    /// What.
+    /// What is wrong.
     pub message: String,
     /// What to do.
     pub remedy: String,
@@ -105,11 +105,14 @@ mod tests {
 
     #[test]
     fn a_finding_is_one_line_whatever_it_quotes() {
-        let wrong = Wrong::new(format!("{:?} is no size", "a\n\u{202e}b"), "write 512M");
+        let wrong = Wrong::new(
+            format!("{:?} is not a valid size", "a\n\u{202e}b"),
+            "write 512M",
+        );
         let finding = wrong.at(Path::new("/etc/l\n.toml"), Some(3), "limits.\u{1b}[2J");
         assert_eq!(
             finding.to_string(),
-            r#"/etc/l\n.toml:3: limits.\x1b[2J: "a\n\u{202e}b" is no size; write 512M"#
+            r#"/etc/l\n.toml:3: limits.\x1b[2J: "a\n\u{202e}b" is not a valid size; write 512M"#
         );
     }
 

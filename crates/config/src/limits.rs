@@ -264,7 +264,7 @@ impl Reading<'_> {
                     None => "write memory, or a beancounter (docs/explanation/beancounters.md)"
                         .to_owned(),
                 };
-                let wrong = Wrong::new("is no resource", remedy);
+                let wrong = Wrong::new("is not a resource", remedy);
                 self.blame(rows, name, &dotted, wrong);
             }
         }
@@ -311,7 +311,7 @@ impl Reading<'_> {
                         Some(meant) => format!("did you mean {meant}?"),
                         None => "write limit, notice or barrier".to_owned(),
                     };
-                    let wrong = Wrong::new("is no bound", remedy);
+                    let wrong = Wrong::new("is not a bound", remedy);
                     self.blame(table, name, &format!("{dotted}.{name}"), wrong);
                     continue;
                 }
@@ -361,7 +361,7 @@ impl Reading<'_> {
 fn one_of<T: Copy>(row: &Item, words: &[(&str, T)], remedy: &str) -> Result<T, Wrong> {
     match row.as_value() {
         Some(value) => word(value, words),
-        None => Err(Wrong::new("is no word", remedy)),
+        None => Err(Wrong::new("is not a word", remedy)),
     }
 }
 
@@ -401,7 +401,7 @@ fn grants(whose: &Who, item: &Item) -> Result<Vec<Who>, Wrong> {
             match text.parse() {
                 Ok(who @ (Who::User(_) | Who::Uid(_) | Who::Group(_))) => Ok(who),
                 _ => Err(Wrong::new(
-                    format!("{text:?} is no user and no @group"),
+                    format!("{text:?} is neither a user nor an @group"),
                     REMEDY,
                 )),
             }
@@ -427,7 +427,7 @@ fn row_bounds(resource: Resource, row: &Item) -> Result<RowBounds, Wrong> {
 pub(crate) fn no_bounds(error: &RowBoundsError) -> Wrong {
     match error {
         RowBoundsError::Malformed(text) => Wrong::new(
-            format!("{text:?} is no bound"),
+            format!("{text:?} is not a valid bound"),
             "write \"BARRIER:LIMIT\", one number for both, or \"unlimited\"",
         ),
         RowBoundsError::UnitOfPieces(text) => Wrong::new(
@@ -446,8 +446,9 @@ fn no_who(error: WhoError) -> Option<Wrong> {
     Some(match error {
         WhoError::Empty => Wrong::new("nobody is named", FORMS),
         WhoError::Malformed(text) => Wrong::new(format!("{text:?} names nobody"), FORMS),
-        WhoError::UidTooLarge(text) => {
-            Wrong::new(format!("{text} is no uid"), "uids are 0 to 4294967294")
-        }
+        WhoError::UidTooLarge(text) => Wrong::new(
+            format!("{text} is not a valid uid"),
+            "uids are 0 to 4294967294",
+        ),
     })
 }

@@ -104,7 +104,7 @@ fn program(written: &Path) -> Result<Program, Wrong> {
     }
     if !found.is_file() || found.mode() & 0o111 == 0 {
         let remedy = "name the file that is executed";
-        return Err(Wrong::new("is no program", remedy));
+        return Err(Wrong::new("is not a program", remedy));
     }
     let mut file = File::open(&path).map_err(unreadable)?;
     if let Some(name) = interpreter(&path) {
@@ -158,7 +158,9 @@ mod tests {
                 .ends_with("it does not exist; correct the path, or leave it out")
         );
         assert!(why("/usr/bin").ends_with("it is a directory; name each program"));
-        assert!(why("/etc/passwd").ends_with("it is no program; name the file that is executed"));
+        assert!(
+            why("/etc/passwd").ends_with("it is not a program; name the file that is executed")
+        );
     }
 
     #[test]

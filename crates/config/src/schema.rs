@@ -298,7 +298,7 @@ static KEYS: [Key; 30] = [
             if !bytes.get().is_power_of_two() {
                 let below = 1_u64 << bytes.get().ilog2();
                 let (below, above) = (size_text(below), size_text(below.saturating_mul(2)));
-                let message = format!("{} is no power of two", size_text(bytes.get()));
+                let message = format!("{} is not a power of two", size_text(bytes.get()));
                 return Err(Wrong::new(
                     message,
                     format!("write \"{below}\" or \"{above}\""),

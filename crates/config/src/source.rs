@@ -177,7 +177,7 @@ fn read_bounded(place: &Path, path: &Path) -> Result<Option<Vec<u8>>, ConfigErro
     let metadata = file.metadata().map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(refused(
-            "is no regular file".to_owned(),
+            "is not a regular file".to_owned(),
             "put a regular file there",
         ));
     }
@@ -253,7 +253,7 @@ mod tests {
         ] {
             let error = Source::read(path).unwrap_err().to_string();
             assert!(
-                error.ends_with(": is no regular file; put a regular file there"),
+                error.ends_with(": is not a regular file; put a regular file there"),
                 "{error}"
             );
         }

@@ -49,7 +49,7 @@ impl Counterpart {
 }
 
 impl Sysctl {
-    /// All of them.
+    /// Every sysctl that bursar may set.
     pub const ALL: [Self; 12] = [
         Self::WatermarkScaleFactor,
         Self::WatermarkBoostFactor,

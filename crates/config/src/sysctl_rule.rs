@@ -29,7 +29,7 @@ pub struct SysctlRule {
 pub struct Condition {
     /// What is compared.
     pub quantity: Quantity,
-    /// How.
+    /// How it is compared.
     pub comparison: Comparison,
     /// With what: bytes, or CPUs.
     pub number: u64,
@@ -76,7 +76,7 @@ impl SysctlRule {
     /// What is wrong with it.
     pub(crate) fn parse(text: &str) -> Result<Self, Wrong> {
         let Some((condition, assignment)) = text.split_once(':') else {
-            return Err(Wrong::new(format!("{:?} is no rule", shown(text)), FORM));
+            return Err(Wrong::new(format!("{:?} is not a rule", shown(text)), FORM));
         };
         let when = Condition::parse(condition)?;
         let (sysctl, value) = setting(assignment.trim())?;
@@ -103,7 +103,7 @@ impl Condition {
                 (quantity, Comparison::Below, number)
             }
             _ => {
-                let message = format!("{:?} is no condition", shown(text));
+                let message = format!("{:?} is not a condition", shown(text));
                 let remedy = "compare with >= or <: \"cpus < 4\", \"huge_pages >= 4G\", \"held(alice) >= 8G\"";
                 return Err(Wrong::new(message, remedy));
             }
@@ -142,7 +142,7 @@ impl Quantity {
         let remedy = "write a user, a uid or a shared account: held(alice), held(1000), held(=lab)";
         match who.trim().parse::<Who>() {
             Ok(who @ (Who::User(_) | Who::Uid(_) | Who::Shared(_))) => Ok(Self::Held(who)),
-            Ok(who) => Err(Wrong::new(format!("{who} is no single account"), remedy)),
+            Ok(who) => Err(Wrong::new(format!("{who} is not a single account"), remedy)),
             Err(error) => Err(Wrong::new(error.to_string(), remedy)),
         }
     }
@@ -150,14 +150,14 @@ impl Quantity {
     fn number(&self, text: &str) -> Result<u64, Wrong> {
         if *self == Self::Cpus {
             return text.parse().map_err(|_| {
-                let message = format!("{:?} is no number of CPUs", shown(text));
+                let message = format!("{:?} is not a number of CPUs", shown(text));
                 Wrong::new(message, "write a whole number")
             });
         }
         match text.parse() {
             Ok(SizeSpec::Bytes(bytes)) => Ok(bytes.get()),
             _ => Err(Wrong::new(
-                format!("{:?} is no amount of memory", shown(text)),
+                format!("{:?} is not an amount of memory", shown(text)),
                 "write bytes, with K, M, G or T (4G)",
             )),
         }
@@ -170,7 +170,7 @@ impl Quantity {
 /// What is wrong with it.
 pub(crate) fn setting(text: &str) -> Result<(Sysctl, i64), Wrong> {
     let Some((name, number)) = text.split_once('=') else {
-        let message = format!("{text:?} is no setting");
+        let message = format!("{text:?} is not a setting");
         return Err(Wrong::new(
             message,
             "write NAME=NUMBER, \"vm.swappiness=10\"",
@@ -184,7 +184,7 @@ pub(crate) fn setting(text: &str) -> Result<(Sysctl, i64), Wrong> {
             None => format!("write one of {}", known.collect::<Vec<_>>().join(", ")),
         };
         return Err(Wrong::new(
-            format!("{name:?} is no sysctl that bursar sets"),
+            format!("{name:?} is not a sysctl that bursar sets"),
             remedy,
         ));
     };
@@ -198,7 +198,7 @@ pub(crate) fn setting(text: &str) -> Result<(Sysctl, i64), Wrong> {
     match value.filter(|value| sysctl.takes(*value)) {
         Some(value) => Ok((sysctl, value)),
         None => Err(Wrong::new(
-            format!("{:?} is no value for {name}", number.trim()),
+            format!("{:?} is not a value for {name}", number.trim()),
             format!("write {}", sysctl.values()),
         )),
     }
@@ -281,15 +281,19 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_the_remedy() {
         let table = [
-            ("vm.swappiness=10", "is no rule", "CONDITION: NAME=NUMBER"),
+            (
+                "vm.swappiness=10",
+                "is not a rule",
+                "CONDITION: NAME=NUMBER",
+            ),
             (
                 "huge_pages > 4G: vm.swappiness=10",
-                "is no condition",
+                "is not a condition",
                 ">= or <",
             ),
             (
                 "huge_pages <= 4G: vm.swappiness=10",
-                "is no condition",
+                "is not a condition",
                 ">= or <",
             ),
             (
@@ -304,27 +308,27 @@ mod tests {
             ),
             (
                 "held(@staff) >= 4G: vm.swappiness=10",
-                "@staff is no single account",
+                "@staff is not a single account",
                 "held(=lab)",
             ),
             (
                 "cpus >= few: vm.swappiness=10",
-                "\"few\" is no number of CPUs",
+                "\"few\" is not a number of CPUs",
                 "whole number",
             ),
             (
                 "memory >= 25%: vm.swappiness=10",
-                "\"25%\" is no amount of memory",
+                "\"25%\" is not an amount of memory",
                 "4G",
             ),
             (
                 "cpus >= 4: vm.swapiness=10",
-                "is no sysctl that bursar sets",
+                "is not a sysctl that bursar sets",
                 "vm.swappiness",
             ),
             (
                 "cpus >= 4: vm.swappiness=500",
-                "\"500\" is no value for vm.swappiness",
+                "\"500\" is not a value for vm.swappiness",
                 "0 to 200",
             ),
             (

@@ -114,7 +114,7 @@ pub(crate) fn until(item: &Item) -> Result<Until, Wrong> {
     };
     text.parse().map_err(|_| {
         let message = format!(
-            "{:?} is no moment with an offset from UTC",
+            "{:?} is not a moment with an offset from UTC",
             printable(text.as_bytes(), 80)
         );
         Wrong::new(message, "write until = \"2026-12-01T09:00:00+01:00\"")
@@ -167,7 +167,7 @@ fn no_size(error: SizeError) -> Wrong {
     match error {
         SizeError::Empty => Wrong::new("is empty", SIZES),
         SizeError::Negative(text) => Wrong::new(format!("{text:?} is negative"), "write 0 or more"),
-        SizeError::Malformed(text) => Wrong::new(format!("{text:?} is no size"), SIZES),
+        SizeError::Malformed(text) => Wrong::new(format!("{text:?} is not a valid size"), SIZES),
         SizeError::TooLarge(text) => Wrong::new(
             format!("{text:?} is too large"),
             "the largest size is 16E minus one byte, the largest share 10000%",
@@ -190,7 +190,10 @@ pub fn amount(value: &Value, least: Bytes, most: Option<Bytes>) -> Result<Bytes,
             format!("{} is out of range", shown(bytes)),
             remedy,
         )),
-        other => Err(Wrong::new(format!("\"{other}\" is no amount"), remedy)),
+        other => Err(Wrong::new(
+            format!("\"{other}\" is not a valid amount"),
+            remedy,
+        )),
     }
 }
 
@@ -272,7 +275,7 @@ fn uid_range(entry: &Value, remedy: &str) -> Result<UidRange, Wrong> {
     let (first, last) = shown.split_once('-').unwrap_or((&shown, &shown));
     let (Some(first), Some(last)) = (uid(first), uid(last)) else {
         return Err(Wrong::new(
-            format!("{shown:?} is no uid and no range of uids"),
+            format!("{shown:?} is neither a uid nor a range of uids"),
             remedy,
         ));
     };

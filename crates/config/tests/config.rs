@@ -126,7 +126,7 @@ fn a_wrong_value_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "ledger.events_bytes = \"300K\"",
-            "/b.toml:1: ledger.events_bytes: 300K is no power of two; write \"256K\" or \"512K\"",
+            "/b.toml:1: ledger.events_bytes: 300K is not a power of two; write \"256K\" or \"512K\"",
         ),
         (
             "ledger.events_bytes = \"128M\"",
@@ -134,7 +134,7 @@ fn a_wrong_value_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "events.keep_bytes = \"50%\"",
-            "/b.toml:1: events.keep_bytes: \"50%\" is no amount; write a size from 64K to 32M",
+            "/b.toml:1: events.keep_bytes: \"50%\" is not a valid amount; write a size from 64K to 32M",
         ),
         (
             "events.keep_bytes = \"128M\"",
@@ -146,7 +146,7 @@ fn a_wrong_value_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "events.keep_bytes = \"12Q\"",
-            "/b.toml:1: events.keep_bytes: \"12Q\" is no size; write bytes with K, M, G or T (512M), a percentage (25%) or none",
+            "/b.toml:1: events.keep_bytes: \"12Q\" is not a valid size; write bytes with K, M, G or T (512M), a percentage (25%) or none",
         ),
         (
             "paths.state = \"var/lib\"",
@@ -166,7 +166,7 @@ fn a_wrong_value_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "accounts.exempt = [\"x\"]",
-            "/b.toml:1: accounts.exempt: \"x\" is no uid and no range of uids; write uids and ranges in an array, [\"61184-65535\", 998]",
+            "/b.toml:1: accounts.exempt: \"x\" is neither a uid nor a range of uids; write uids and ranges in an array, [\"61184-65535\", 998]",
         ),
         (
             "accounts.exempt = [1,2,3,4,5,6,7,8,9]",

@@ -134,7 +134,7 @@ fn all_that_is_wrong_in_all_files_is_said_with_its_place() {
     ]);
     let errors = place.errors();
     let starts = [
-        "limits.toml:2: limits.alice.memroy: is no resource; did you mean memory?",
+        "limits.toml:2: limits.alice.memroy: is not a resource; did you mean memory?",
         "limits.toml.d/20-twice.toml:3: bob: stands in line 2 already; remove one of the two",
         "limits.toml.d/30-cut.toml:",
     ];

@@ -81,7 +81,7 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
     let table = [
         (
             "alice = { memory = \"512Q\" }",
-            "/l.toml:2: limits.alice.memory: \"512Q\" is no size; write bytes with K, M, G or T (512M), a percentage (25%) or none",
+            "/l.toml:2: limits.alice.memory: \"512Q\" is not a valid size; write bytes with K, M, G or T (512M), a percentage (25%) or none",
         ),
         (
             "alice = { memory = -1 }",
@@ -109,11 +109,11 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "\n[limits.alice]\nmemori = \"512M\"",
-            "/l.toml:4: limits.alice.memori: is no resource; did you mean memory?",
+            "/l.toml:4: limits.alice.memori: is not a resource; did you mean memory?",
         ),
         (
             "[limits.alice.memory]\nlimit = \"1G\"\n\nnotise = \"90%\"",
-            "/l.toml:5: limits.alice.memory.notise: is no bound; did you mean notice?",
+            "/l.toml:5: limits.alice.memory.notise: is not a bound; did you mean notice?",
         ),
         (
             "alice = { memory = { notice = \"90%\" } }",
@@ -141,7 +141,7 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "4294967295 = { memory = \"1G\" }",
-            "/l.toml:2: limits.4294967295: 4294967295 is no uid; uids are 0 to 4294967294",
+            "/l.toml:2: limits.4294967295: 4294967295 is not a valid uid; uids are 0 to 4294967294",
         ),
         (
             "\"\" = { memory = \"1G\" }",
@@ -177,7 +177,7 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "alice = { frobs = 5 }",
-            "/l.toml:2: limits.alice.frobs: is no resource; write memory, or a beancounter (docs/explanation/beancounters.md)",
+            "/l.toml:2: limits.alice.frobs: is not a resource; write memory, or a beancounter (docs/explanation/beancounters.md)",
         ),
         (
             "[limit]\nalice = 1",
@@ -323,7 +323,7 @@ fn a_shared_account_says_who_may_enter_it() {
         ),
         (
             "\"=x\" = { memory = \"1G\", granted = [\"default\"] }",
-            "/l.toml:2: limits.=x.granted: \"default\" is no user and no @group; write granted = \
+            "/l.toml:2: limits.=x.granted: \"default\" is neither a user nor an @group; write granted = \
              [\"alice\", \"@staff\"]",
         ),
     ];

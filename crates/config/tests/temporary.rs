@@ -91,16 +91,16 @@ fn an_end_without_its_table_or_without_an_offset_is_refused() {
         (
             "[temporary]\na = { memory = \"1G\", until = \"2026-12-01 09:00\" }\n",
             format!(
-                "/l.toml:2: temporary.a.until: \"2026-12-01 09:00\" is no moment with an offset from UTC; {remedy}"
+                "/l.toml:2: temporary.a.until: \"2026-12-01 09:00\" is not a moment with an offset from UTC; {remedy}"
             ),
         ),
         (
             "[temporary]\na = { memory = \"1G\", until = 2026-12-01 }\n",
-            format!("/l.toml:2: temporary.a.until: \"2026-12-01\" is no moment with an offset from UTC; {remedy}"),
+            format!("/l.toml:2: temporary.a.until: \"2026-12-01\" is not a moment with an offset from UTC; {remedy}"),
         ),
         (
             "[temporary]\na = { memory = \"1G\", until = 7 }\n",
-            format!("/l.toml:2: temporary.a.until: \"(an integer)\" is no moment with an offset from UTC; {remedy}"),
+            format!("/l.toml:2: temporary.a.until: \"(an integer)\" is not a moment with an offset from UTC; {remedy}"),
         ),
         (
             "temporary = 3\n",

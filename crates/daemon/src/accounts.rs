@@ -95,7 +95,7 @@ impl Accounts {
         self.coverage.covers(uid)
     }
 
-    /// All of them.
+    /// The users to which `default` applies.
     pub(crate) const fn coverage(&self) -> &Coverage {
         &self.coverage
     }

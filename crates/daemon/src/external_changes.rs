@@ -16,7 +16,7 @@ use crate::delay::Verdict;
 use crate::retries::Task;
 
 /// Why limits change that nobody set.
-const NAMES_CHANGED: &str = "names in the limits stand for others now";
+const NAMES_CHANGED: &str = "a user or group name in the limits now means somebody else";
 const LIMIT_ENDED: &str = "a temporary limit has ended";
 
 impl Daemon {
@@ -77,7 +77,7 @@ impl Daemon {
                 self.change_to(
                     limits,
                     plan,
-                    "a user has a uid that was given to another one",
+                    "a user's uid lies in another user's subordinate range",
                 );
             }
             Ok(false) => {}

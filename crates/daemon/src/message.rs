@@ -140,8 +140,8 @@ impl Message {
         let (programs, whose) = (reader.programs(), reader.whose());
         let seconds = within.as_secs();
         let text = format!(
-            "bursar: {programs} hold {held} of memory, {whose} limit is {limit} from now on; if they hold more in \
-             {seconds} seconds, the largest of them is killed (see: bursar quota)"
+            "bursar: {programs} hold {held} of memory, {whose} limit becomes {limit} in {seconds} seconds; if they still \
+             hold more then, the largest of them is killed (see: bursar quota)"
         );
         Self::to_all(account, Topic::Soon, text)
     }

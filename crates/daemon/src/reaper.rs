@@ -31,7 +31,7 @@ pub(crate) struct Dying {
     pub(crate) uid: Uid,
     /// The hold on it, if it was there to be held.
     pub(crate) pidfd: Option<Pidfd>,
-    /// When, CLOCK_MONOTONIC.
+    /// When it was signalled, CLOCK_MONOTONIC.
     pub(crate) signalled: Nanos,
     /// What it had of its own then, as far as known.
     pub(crate) private: Option<Bytes>,

@@ -147,7 +147,7 @@ impl Recorder {
             |it| format!("a barrier of {it}"),
         );
         event.reason = Some(format!(
-            "{} of {} on top of {} and {barrier}",
+            "{} of {} with {} held and {barrier}",
             refused.request.name(),
             refused.size,
             refused.level
@@ -185,7 +185,7 @@ impl Recorder {
         event.refusals = Some(refused.count);
         let row = &refused.row;
         event.reason = Some(format!(
-            "{} more of {} on top of {} and a barrier of {}",
+            "{} more of {} with {} held and a barrier of {}",
             row.asked,
             row.resource.name(),
             row.held,
@@ -223,11 +223,11 @@ impl Recorder {
         event.pid = None;
         event.comm = None;
         event.victim_bytes = None;
-        event.reason = Some(
-            "over its limit, and all of its processes are dying, exempt (oom_score_adj -1000), \
-             protected, or could not be signalled a moment ago"
-                .to_owned(),
-        );
+        let name = event.account.as_deref().unwrap_or("NAME");
+        event.reason = Some(format!(
+            "over its limit; none of its processes may be killed (all are dying, protected or just failed to be \
+             signalled). Raise the limit, or end one: bursar status {name}"
+        ));
         self.record(event, victim.level.at)
     }
 

@@ -46,7 +46,7 @@ pub(crate) fn answer(
     let request = match Request::from_line(line) {
         Ok(request) => request,
         Err(error) => {
-            let message = format!("this is no request: {error}");
+            let message = format!("this is not a valid request: {error}");
             return refused(refusal(ErrorKind::BadRequest, message));
         }
     };
@@ -73,7 +73,7 @@ pub(crate) fn answer(
     }
 }
 
-/// Each handler gets the parts that it needs. `None`: later.
+/// Answers a request. `None`: the answer comes later.
 fn dispatch(
     daemon: &mut Daemon,
     requester: Requester,

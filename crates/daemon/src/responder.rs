@@ -224,8 +224,8 @@ impl Responder {
             }
             Fact::Unreadable(count) => {
                 let reason = format!(
-                    "{count} events of the kernel half before are of a version that this bursard cannot read: \
-                     they happened and are not recorded"
+                    "{count} events of the previous kernel half have another format; they happened but are not \
+                     recorded"
                 );
                 self.note(EventKind::Lost, None, reason);
             }

@@ -231,7 +231,9 @@ fn oom_watch() -> Result<OomWatch> {
 }
 
 fn no_oom_watch(error: &anyhow::Error) -> String {
-    format!("victims of the kernel's OOM killer are not helped out: {error:#}")
+    format!(
+        "victims of the kernel's OOM killer are not helped out: {error:#}; bursard needs tracefs: mount -t tracefs tracefs {TRACEFS}"
+    )
 }
 
 /// Whoever takes memory back when there is none must not wait for his own. What is touched stays; what

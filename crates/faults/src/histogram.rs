@@ -19,7 +19,7 @@ pub struct Bucket {
     pub from_ns: u64,
     /// And shorter than this.
     pub below_ns: u64,
-    /// How many.
+    /// Faults in this bucket.
     pub count: u64,
 }
 

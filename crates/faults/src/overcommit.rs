@@ -63,7 +63,7 @@ impl Machine {
     }
 }
 
-/// All of it.
+/// How much memory is promised, to which users, and what the settings of overcommit make of that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Overcommit {
     /// The machine.

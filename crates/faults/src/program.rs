@@ -17,7 +17,7 @@ pub enum Obstacle {
     #[error("{0}; is the name right?")]
     Unreadable(String),
     /// No file, or one that the kernel would not start.
-    #[error("it is no program")]
+    #[error("it is not a program")]
     NoProgram,
     /// Of another user or group (AT_SECURE, ld.so(8)).
     #[error("it runs with its owner's rights (setuid), and such programs load no library of ours")]

@@ -26,14 +26,14 @@ pub struct ProcessReport {
     pub faults: Faults,
     /// Since the report before, faults per second.
     pub per_second: u64,
-    /// Where, most first.
+    /// The mappings in which they happened, most faults first.
     pub mappings: Vec<MappingReport>,
 }
 
 /// Faults in one mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MappingReport {
-    /// What it is.
+    /// What kind of mapping it is.
     pub kind: MappingKind,
     /// The file, or the kind's name.
     pub name: String,
@@ -77,7 +77,7 @@ pub struct LatencyReport {
     pub p99_ns: Option<u64>,
     /// The longest.
     pub max_ns: Option<u64>,
-    /// All of it.
+    /// How many faults took how long.
     pub histogram: Vec<Bucket>,
 }
 

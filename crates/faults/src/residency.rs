@@ -15,7 +15,7 @@ const MAX_SMAPS_BYTES: u64 = 16 << 20;
 /// Of one mapping, or of several that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Resident {
-    /// All of it.
+    /// The length of the mapping.
     pub size_bytes: u64,
     /// What has a page: touching it does not fault.
     pub resident_bytes: u64,

@@ -71,7 +71,7 @@ pub struct Mapping {
     pub index: usize,
     /// Index of the process.
     pub process: usize,
-    /// What it is.
+    /// What kind of mapping it is.
     pub kind: MappingKind,
     /// Its first address when first met; 0 without one.
     pub start: u64,

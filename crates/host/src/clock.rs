@@ -11,7 +11,9 @@ const LAST_SECOND: u64 = 253_402_300_799;
 
 /// Why a text is no moment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no time; write RFC 3339 (2026-11-21T05:00:00Z) or how long ago (10m, 2h, 1d)")]
+#[error(
+    "{0:?} is not a valid time; write RFC 3339 (2026-11-21T05:00:00Z) or how long ago (10m, 2h, 1d)"
+)]
 pub struct SinceError(String);
 
 /// Nanoseconds since boot, sleep aside: CLOCK_MONOTONIC, the clock of bpf_ktime_get_ns().
@@ -160,7 +162,7 @@ mod tests {
         }
         assert_eq!(
             parse_since("soon\n", at(5)).unwrap_err().to_string(),
-            r#""soon\n" is no time; write RFC 3339 (2026-11-21T05:00:00Z) or how long ago (10m, 2h, 1d)"#
+            r#""soon\n" is not a valid time; write RFC 3339 (2026-11-21T05:00:00Z) or how long ago (10m, 2h, 1d)"#
         );
     }
 

@@ -51,7 +51,7 @@ pub fn uid_min(path: &Path) -> UidMin {
         },
         Some(value) => match uid(value) {
             Some(uid) => UidMin { uid, remark: None },
-            None => remark(format!("\"{}\" is no uid", printable(value, 40))),
+            None => remark(format!("\"{}\" is not a valid uid", printable(value, 40))),
         },
     }
 }
@@ -125,7 +125,7 @@ mod tests {
             assert_eq!(answer.uid, DEFAULT_UID_MIN);
             let remark = answer.remark.unwrap();
             let what = format!(
-                ": UID_MIN: \"{text}\" is no uid; 1000 is used, mend it or set accounts.uid_min"
+                ": UID_MIN: \"{text}\" is not a valid uid; 1000 is used, mend it or set accounts.uid_min"
             );
             assert!(remark.ends_with(&what), "{remark}");
         }

@@ -27,7 +27,7 @@ pub struct Mount {
     parent: u32,
     /// The file system's device, `8:1`; of all its mounts the same.
     pub device: String,
-    /// Where.
+    /// Where it is mounted.
     pub point: PathBuf,
     /// The file system's type: `bpf`, `tracefs`, `ext4`.
     pub filesystem: String,

@@ -25,7 +25,7 @@ pub enum SubuidOwner {
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubuidLine {
-    /// Whose.
+    /// Whose subordinate uids these are.
     pub subuid_owner: SubuidOwner,
     /// The first of them.
     pub first: Uid,

@@ -52,7 +52,7 @@ pub struct Beancounters {
 /// An account's part of the kernel's own memory, as a scan found it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KernelMemory {
-    /// All of it.
+    /// The whole part, namespaces included.
     pub all: Bytes,
     /// Without namespaces, which the kernel counts itself.
     pub scanned: Bytes,

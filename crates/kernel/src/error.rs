@@ -30,15 +30,15 @@ pub enum Error {
         "cannot keep pins in {path:?}: {source}; is a bpf file system mounted there? (mount -t bpf bpf /sys/fs/bpf)"
     )]
     Pins {
-        /// Where.
+        /// The directory of the pins.
         path: PathBuf,
-        /// Why.
+        /// What the kernel answered.
         source: io::Error,
     },
     /// Something is pinned there that this build did not make, or half of it.
     #[error("the kernel half pinned in {path:?} cannot be taken over: {reason}")]
     Foreign {
-        /// Where.
+        /// The directory of the pins.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,

@@ -85,7 +85,7 @@ pub struct BillRefusal {
 pub struct Refusal {
     /// What was asked for.
     pub request: Request,
-    /// How much.
+    /// How many pages.
     pub pages: Pages,
     /// What was compared with the barrier.
     pub measure: Measure,

@@ -62,7 +62,7 @@ pub struct SeenFile {
     pub inode: u64,
     /// Who pays for it: who opened it, or the number of the account that who has it open has entered.
     pub payer: AccountId,
-    /// What it is.
+    /// What kind of open file it is.
     pub kind: SeenKind,
     /// File locks taken through it.
     pub locks: u64,

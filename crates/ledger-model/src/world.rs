@@ -61,7 +61,7 @@ pub(crate) struct File {
     pub(crate) chunks: i64,
 }
 
-/// All of it.
+/// The machine as it really is: its processes, address spaces and files, and the time.
 #[derive(Debug, Clone, Default)]
 pub struct World {
     pub(crate) now_ms: u32,

@@ -27,7 +27,7 @@ pub struct RowBounds {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RowBoundsError {
     /// No number.
-    #[error("{0:?} is no bound: write BARRIER:LIMIT, one number for both, or unlimited")]
+    #[error("{0:?} is not a valid bound: write BARRIER:LIMIT, one number for both, or unlimited")]
     Malformed(String),
     /// A suffix on something that is counted in pieces.
     #[error("{0:?} has a unit, but these are counted in pieces: write a bare number")]

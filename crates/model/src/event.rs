@@ -136,7 +136,7 @@ pub struct RowRefusal {
 /// A fact. Fields that a kind does not have are absent from its JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, in RFC 3339 with microseconds, UTC.
+    /// When it happened, in RFC 3339 with microseconds, UTC.
     pub time: String,
     /// What kind of fact.
     pub event: EventKind,

@@ -22,7 +22,7 @@ pub struct ReapBucket {
     /// The bound; absent for the last bucket, which has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most_ns: Option<Nanos>,
-    /// How many.
+    /// Reaps in this bucket.
     pub count: u64,
 }
 

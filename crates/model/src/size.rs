@@ -61,7 +61,9 @@ pub enum SizeError {
     #[error("{0:?} is negative: a size is 0 or more")]
     Negative(String),
     /// No number, or something behind it that is no unit.
-    #[error("{0:?} is no size: write bytes with K, M, G or T (512M), a percentage (25%) or none")]
+    #[error(
+        "{0:?} is not a valid size: write bytes with K, M, G or T (512M), a percentage (25%) or none"
+    )]
     Malformed(String),
     /// Does not fit.
     #[error("{0:?} is too large: the largest size is 16E minus one byte, the largest share 10000%")]

@@ -15,7 +15,7 @@ pub struct Until(Timestamp);
 /// Why a text is no moment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no moment: write it with its offset from UTC, 2026-12-01T09:00:00+01:00, or in UTC, \
+    "{0:?} is not a valid moment: write it with its offset from UTC, 2026-12-01T09:00:00+01:00, or in UTC, \
      2026-12-01T08:00:00Z"
 )]
 pub struct UntilError(String);

@@ -23,7 +23,9 @@ pub enum WatchLevel {
 
 /// Why a text is no level.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no level: write notice, barrier, or a part of the limit from 1% to 100%")]
+#[error(
+    "{0:?} is not a valid level: write notice, barrier, or a part of the limit from 1% to 100%"
+)]
 pub struct WatchLevelError(String);
 
 impl WatchLevel {

@@ -32,12 +32,12 @@ pub enum WhoError {
     Empty,
     /// No such name can exist.
     #[error(
-        "{0:?} is no name: letters, digits, spaces and signs inside, at most 256 characters, without \
+        "{0:?} is not a valid name: letters, digits, spaces and signs inside, at most 256 characters, without \
          / : ; , | = * ? < > [ ] and quotation marks, not starting with '-'"
     )]
     Malformed(String),
     /// A number no user can have.
-    #[error("{0} is no uid: uids are 0 to 4294967294")]
+    #[error("{0} is not a valid uid: uids are 0 to 4294967294")]
     UidTooLarge(String),
 }
 

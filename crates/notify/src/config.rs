@@ -16,7 +16,7 @@ use crate::delivery::Seconds;
 /// Where it is when nobody says otherwise.
 pub(crate) const DEFAULT_PATH: &str = "/etc/bursar/notify.toml";
 
-/// All of it.
+/// What notify.toml says.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Config {
     /// Where bursard tells events.
@@ -76,7 +76,7 @@ pub(crate) enum Who {
     Administrators,
 }
 
-/// How.
+/// How people are told.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Via {
     Mail(MailRule),

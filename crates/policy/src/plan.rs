@@ -22,7 +22,7 @@ use crate::{Coverage, Directory, Subordinates};
 /// One limit as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Whose.
+    /// The user, group or account that is limited.
     pub who: Who,
     /// What; `None`: it has rows only.
     pub memory: Option<BoundsSpec>,

@@ -237,7 +237,7 @@ pub enum NextStep {
     Done,
     /// Try again after so long. Whoever changes the memory has to run for that, hence `raise`.
     Again {
-        /// So long.
+        /// The pause before the next try.
         after: Nanos,
         /// Raise the victim's threads first.
         raise: bool,

@@ -20,7 +20,7 @@ pub struct EntryOrigin {
 /// A limit as configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitEntry {
-    /// Whose.
+    /// The user, group or account that is limited.
     pub who: Who,
     /// As written; no limit where it has rows only.
     pub memory: BoundsSpec,
@@ -92,7 +92,7 @@ fn is_false(value: &bool) -> bool {
 /// What a change does to an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryChange {
-    /// Whose.
+    /// The user, group or account that is limited.
     pub who: Who,
     /// What was written before; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,7 +122,7 @@ pub struct Apply {
     /// Also when somebody is killed at once.
     #[serde(default)]
     pub force: bool,
-    /// How.
+    /// On which terms.
     #[serde(flatten)]
     pub terms: Terms,
 }

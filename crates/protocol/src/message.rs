@@ -39,7 +39,7 @@ pub struct Request {
 pub enum Operation {
     /// The daemon and its accounts; with `who`, that account only. An ordinary user gets his own.
     Status {
-        /// Whom, or all.
+        /// The account; absent: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         who: Option<Who>,
     },
@@ -49,7 +49,7 @@ pub enum Operation {
     Brief,
     /// The limits as configured; with `who`, that one only. An ordinary user gets his own.
     Limits {
-        /// Whom, or all.
+        /// The entry; absent: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         who: Option<Who>,
     },
@@ -70,18 +70,18 @@ pub enum Operation {
     /// Bills: what accounts hold of each resource; with `who`, that account's only. An ordinary user
     /// gets his own.
     Beancounters {
-        /// Whom, or all.
+        /// The account; absent: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         who: Option<Who>,
     },
     /// Takes a limit away. Root.
     ClearLimit {
-        /// Whose.
+        /// The entry.
         who: Who,
         /// Also when what holds then lies below what is held, although somebody will be killed.
         #[serde(default)]
         force: bool,
-        /// How.
+        /// On which terms.
         #[serde(flatten)]
         terms: Terms,
     },
@@ -143,7 +143,7 @@ pub enum Operation {
     },
     /// Waits until the account that the asker pays into holds as much as this. Any user. Answered when it does.
     Wait {
-        /// As much as what.
+        /// The level: notice, barrier, or a part of the limit.
         at: WatchLevel,
         /// And each time that it does so again, after it has held a sixteenth less.
         #[serde(default)]
@@ -152,7 +152,7 @@ pub enum Operation {
     /// What one account held over time; without `who`, the asker's. An ordinary user asks about himself. Answered when
     /// the files have been read; a user has one such question under way.
     Usage {
-        /// Whom; root says whom.
+        /// The account; root has to name it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         who: Option<Who>,
         /// From then on, RFC 3339; absent: a week ago.
@@ -162,7 +162,7 @@ pub enum Operation {
     /// What accounts held and met over a time, in figures: all of root's choice, or the asker's own. Answered as
     /// `usage`.
     UsageSummary {
-        /// Whom, or all.
+        /// The account; absent: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         who: Option<Who>,
         /// From then on, RFC 3339; absent: a week ago.
@@ -172,7 +172,7 @@ pub enum Operation {
     /// Who has which part of the pages that are mapped (S5 section 3.2). Counted when root asks; an
     /// ordinary user gets his own part, as of a count that may be some seconds old.
     Physpages {
-        /// Whom, or all.
+        /// The account; absent: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         who: Option<Who>,
         /// The count that was promised; absent: begin one.
@@ -243,14 +243,14 @@ pub enum ReserveBound {
 /// A new limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitChange {
-    /// Whose.
+    /// The entry.
     pub who: Who,
-    /// What.
+    /// Its new bounds.
     pub memory: BoundsSpec,
     /// Also when it lies below what is held, although somebody will be killed.
     #[serde(default)]
     pub force: bool,
-    /// How.
+    /// On which terms.
     #[serde(flatten)]
     pub terms: Terms,
 }
@@ -258,14 +258,14 @@ pub struct LimitChange {
 /// New limits of beancounters. Those that are not named stay; an unlimited one goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowsChange {
-    /// Whose.
+    /// The entry.
     pub who: Who,
-    /// What, in the unit of each.
+    /// The new bounds, in the unit of each row.
     pub rows: BTreeMap<Resource, RowBounds>,
     /// Also when a limit on memory then lies below what is held, although somebody will be killed.
     #[serde(default)]
     pub force: bool,
-    /// How.
+    /// On which terms.
     #[serde(flatten)]
     pub terms: Terms,
 }

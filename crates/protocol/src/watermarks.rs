@@ -152,7 +152,7 @@ pub struct UserStalls {
 /// A decision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DecisionReport {
-    /// When, RFC 3339; of several in a row the first.
+    /// When it was made, RFC 3339; of several in a row the first.
     pub time: String,
     /// Of several in a row the last.
     pub until: String,

@@ -42,7 +42,7 @@ pub struct Victim {
 pub struct Job {
     /// What to do.
     pub kind: JobKind,
-    /// With whom.
+    /// The processes that it is about.
     pub victims: Vec<Victim>,
 }
 

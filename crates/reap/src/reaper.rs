@@ -115,7 +115,7 @@ impl Reaper {
         })
     }
 
-    /// Hands over a job. The victims of one for which there is no room are watched only, and counted.
+    /// Hands over a job. Without room for it a kill is refused and a reap reported as stuck; both are counted.
     pub fn submit(&self, job: Job) {
         match self.jobs.try_send(job) {
             Ok(()) => self.waker.0.wake(),

@@ -30,7 +30,7 @@ pub(crate) fn find(proc: &Proc, victim: &Victim, guard: &Guard) -> Result<Option
     }
     let others = proc.pids().into_iter().flatten().take(MOST_PROCESSES);
     for other in others.filter_map(Result::ok).filter(|&it| it != pid) {
-        // kcmp waits for whoever is in the middle of an execve, which may wait for his old memory; so does his stat.
+        // kcmp waits for a process in the middle of an execve, which may wait for its old memory; so does its stat.
         // "The same" can be "none": threads of the kernel and those that have just let go.
         let is_it = || share_memory(pid, other) == Some(true) && lives(proc, other);
         if guard.call(proc, other, None, is_it)? == Some(true) {

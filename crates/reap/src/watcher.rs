@@ -20,7 +20,8 @@ use crate::observer::{Observer, unseen};
 use crate::report::{Fate, Outbox, ReapEvent, Report};
 use crate::worker::{Answer, Observed, Order, Outcome, Taken, Taking};
 
-/// Orders that wait for the worker. The victims of a job that finds no room are watched only.
+/// Orders that wait for the worker. Beyond these a kill is refused, and the victims of a reap are only watched;
+/// both are counted.
 const MOST_QUEUED: usize = 256;
 /// Victims followed at a time; of more the oldest are reported as they are.
 const MOST_CASES: usize = 512;

@@ -24,7 +24,7 @@ pub enum Ask {
     },
     /// Gives back what was reserved over this connection.
     Commit {
-        /// How much.
+        /// How many pages.
         pages: u64,
     },
     /// Replaces the reservation of the process, which lasts as long as the process.

@@ -32,7 +32,7 @@ pub(crate) struct Place {
     pub(crate) epoch: u32,
 }
 
-/// All of it, by address. Valid when zero.
+/// The mappings that may have untouched pages, by address. Valid when zero.
 #[derive(Debug)]
 pub(crate) struct Untouched {
     count: usize,

@@ -55,7 +55,7 @@ pub enum Key {
 /// What bursard answered, and the machine beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// When, since the start.
+    /// When bursard answered, since the start.
     pub at: Duration,
     /// The same for people: `06:12:03`.
     pub time: String,
@@ -94,7 +94,7 @@ pub struct EventText {
 /// An account's beancounters as they are shown; harmless text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BillText {
-    /// Whose.
+    /// The account's name.
     pub account: String,
     /// The lines, or why there are none.
     pub lines: Vec<String>,

@@ -9,7 +9,7 @@ use crate::{Account, Machine, Top};
 /// One look.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Record {
-    /// When, RFC 3339.
+    /// When the look was taken, RFC 3339.
     pub time: String,
     /// Memory of the machine.
     pub ram_bytes: Bytes,

@@ -25,7 +25,7 @@ pub enum Next {
     Leave,
 }
 
-/// All of it.
+/// The state of `bursar top`: what was seen and what the user has chosen.
 #[derive(Debug, Default)]
 pub struct Top {
     accounts: BTreeMap<Identity, Account>,

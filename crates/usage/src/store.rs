@@ -18,7 +18,7 @@ use crate::tier::Tier;
 /// One account's sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Whose.
+    /// The account.
     pub id: AccountId,
     /// What it is called now.
     pub name: String,

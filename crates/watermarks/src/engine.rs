@@ -72,7 +72,7 @@ pub enum Standing {
     Refused {
         /// The knob's name.
         knob: &'static str,
-        /// Why.
+        /// Why not.
         reason: String,
     },
     /// SavedValues were put back on request; observing until bursard starts again.

@@ -160,7 +160,7 @@ const SPOILT: &[Spoil] = &[
         "60-next.toml: is a symbolic link that leads round",
         |world| Ok(symlink("60-next.toml", drop_in(world, "60-next.toml"))?),
     ),
-    ("60-next.toml: is no regular file", |world| {
+    ("60-next.toml: is not a regular file", |world| {
         Ok(fs::create_dir(drop_in(world, "60-next.toml"))?)
     }),
     ("limits.toml.d: does not exist", |world| {

@@ -72,7 +72,7 @@ const COSTS: &[Story] = &[
     },
 ];
 
-/// All of them.
+/// Each attempt to hold more than the limit.
 pub(super) fn stories() -> Vec<Story> {
     [ways::STORIES, COSTS].concat()
 }

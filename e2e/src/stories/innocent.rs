@@ -913,7 +913,7 @@ fn bursard_is_dead(binaries: &Binaries) -> Result<()> {
     world.daemon.end(libc::SIGKILL)?;
     let before = shares_of(ALICE)?;
     // 300 MiB by the sum of resident sets, 60 in truth: nobody is over, however long bursard is away. (A correction
-    // that ended would have done so after 2.1 s.)
+    // that ended would have done so after 10 s.)
     std::thread::sleep(Duration::from_secs(whole(12).or(6)));
     let after = shares_of(ALICE)?;
     ensure!(

@@ -382,8 +382,7 @@ fn of_another_version(binaries: &Binaries) -> Result<()> {
     let reason = lost.reason.unwrap_or_default();
     let count = reason.split(' ').next().and_then(|it| it.parse().ok());
     ensure!(
-        count.is_some_and(|it: u64| it >= 1)
-            && reason.contains("of a version that this bursard cannot read"),
+        count.is_some_and(|it: u64| it >= 1) && reason.contains("have another format"),
         "{reason}"
     );
     let told = world.daemon.events_of(EventKind::Kill)?;

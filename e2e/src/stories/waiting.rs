@@ -119,7 +119,10 @@ fn levels(binaries: &Binaries) -> Result<()> {
     );
     world.daemon.limit(&user, "200M")?;
     let (code, said) = run(&world, USER, &["wait", "--at", "120%"])?;
-    ensure!(code == 2 && said.contains("is no level"), "{code} {said}");
+    ensure!(
+        code == 2 && said.contains("is not a valid level"),
+        "{code} {said}"
+    );
     let began = Instant::now();
     let (code, said) = run(&world, USER, &["wait", "--at", "50%", "--timeout", "1s"])?;
     ensure!(code == 124 && said.is_empty(), "{code} {said}");

@@ -65,7 +65,7 @@ impl Default for Options {
 pub struct Guest {
     /// What it runs.
     pub kernel: Kernel,
-    /// What it is.
+    /// What it has: its machine, modules, files and mounts.
     pub options: Options,
     /// What to run, as root in /root, with nothing to read and pipes to write to.
     pub command: Vec<String>,

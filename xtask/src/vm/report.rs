@@ -42,7 +42,7 @@ pub struct Report {
     pub missing: Vec<PathBuf>,
     /// From QEMU's start to the command's.
     pub boot: Option<Duration>,
-    /// All of it, the making of the initramfs included.
+    /// How long the run took in all, the making of the initramfs included.
     pub total: Duration,
     /// `console.log`, `dmesg.log` and `qemu.log` are here.
     pub logs: PathBuf,

@@ -128,7 +128,9 @@ impl Kill {
     ) -> Result<(Vec<Outcome>, usize), Failure> {
         let mut theirs = whom::processes(proc, uids)?;
         if theirs.is_empty() {
-            return Err(Failure::failed(format!("{name} runs nothing")));
+            return Err(Failure::failed(format!(
+                "{name} has no processes; nothing was killed"
+            )));
         }
         if !self.yes {
             whom::confirm(name, &theirs)?;

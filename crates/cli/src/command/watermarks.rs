@@ -24,7 +24,7 @@ pub(crate) enum Watermarks {
     Restore(Restore),
 }
 
-/// Show free memory, its marks, and who had to wait because of whom
+/// Show free memory, its marks, who stalled, and which users caused it
 ///
 /// A stall is an allocation that had to make room by itself. TIME is how long a user's programs spent
 /// in stalls since bursard started, CAUSE his share of the demand that woke the kernel's own reclaim.

@@ -58,7 +58,7 @@ impl FromStr for Whom {
         match text.parse() {
             Ok(who @ (Who::User(_) | Who::Shared(_))) => Ok(Self::Account(who)),
             Ok(Who::Uid(_) | Who::Group(_) | Who::Default) => Err(
-                "it is no account: name a user, a shared account (=name) or the number of a process".into(),
+                "it is not an account: name a user, a shared account (=name) or the number of a process".into(),
             ),
             Err(error) => Err(error.to_string()),
         }

@@ -11,7 +11,7 @@ use crate::view::paragraph::paragraph;
 /// Something bursar can make use of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Ability {
-    /// What it is.
+    /// Its name.
     pub(crate) ability: String,
     #[serde(flatten)]
     pub(crate) state: State,

@@ -442,12 +442,12 @@ mod tests {
         refused.event = EventKind::Refused;
         refused.comm = Some(HOSTILE.into());
         refused.refusals = Some(12);
-        refused.reason = Some("mmap of 64 MiB on top of 490 MiB and a barrier of 486 MiB".into());
+        refused.reason = Some("mmap of 64 MiB with 490 MiB held and a barrier of 486 MiB".into());
         let mut row = Event::new(EventKind::Refused);
         row.time = refused.time.clone();
         row.account = Some("=lab".into());
         row.refusals = Some(1);
-        row.reason = Some("1 more of numtcpsock on top of 100 and a barrier of 100".into());
+        row.reason = Some("1 more of numtcpsock with 100 held and a barrier of 100".into());
         row.row = Some(RowRefusal {
             resource: Resource::Numtcpsock,
             held: 100,

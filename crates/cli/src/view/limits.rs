@@ -27,7 +27,7 @@ const WIDEST_WHO: usize = 24;
 pub(crate) struct Shown<'a> {
     /// With where they stand.
     pub(crate) has_origin: bool,
-    /// To whom.
+    /// The role of the reader.
     pub(crate) role: Role,
     /// When and where.
     pub(crate) clock: &'a Clock,

@@ -16,7 +16,7 @@ use crate::view::words::{count, listed, narrow_count, narrow_size, span};
 /// Names of accounts that are only observed in a note.
 const OBSERVED_NAMED: usize = 3;
 
-/// All of it.
+/// `bursar status` for people.
 pub(crate) fn status(
     status: &DaemonStatus,
     asked: Option<&Who>,
@@ -74,8 +74,7 @@ fn state(status: &DaemonStatus, style: &Style) -> String {
 fn state_words(status: &DaemonStatus) -> (String, Option<Tone>) {
     let half = &status.kernel_half;
     let (sentence, tone) = if status.dry_run {
-        let sentence =
-            "dry run: a scan of /proc every 200 ms says whom it would kill, and kills nobody";
+        let sentence = "dry run: a scan of /proc every 200 ms says which processes it would kill, and kills none";
         (sentence, Some(Tone::Warning))
     } else {
         enforcement(half)

@@ -235,7 +235,9 @@ fn tell_what_stays(event: &mut Event, stays: &Stays) {
 
 fn why_unreaped(fate: &Fate) -> String {
     match fate {
-        Fate::MmShared(pid) => format!("process {pid} has the same and lives"),
+        Fate::MmShared(pid) => format!(
+            "process {pid} shares its memory and is still running; end it to free the memory"
+        ),
         Fate::Stuck(why) | Fate::NotKilled(why) => why.clone(),
         Fate::Released | Fate::Exited | Fate::Raised | Fate::Gone => String::new(),
     }

@@ -47,7 +47,7 @@ pub(super) fn show(accounts: &mut Accounts, uid: Uid, who: Option<&Who>) -> Answ
     if let (Some(who), true) = (who, written.is_empty()) {
         return Err(refusal(
             ErrorKind::NotFound,
-            format!("no limit is set for {who}"),
+            format!("no limit is set for {who}; set one: bursar limit set {who} SIZE"),
         ));
     }
     // Whoever has no limit of his own and has processes.

@@ -74,7 +74,7 @@ pub(super) fn parse(source: &Source) -> Result<Config, ConfigError> {
             Some(mail) => findings.extend(read_mail(source, mail, &mut config.mail)),
             None => table.blame(
                 "mail",
-                Wrong::new("is no table", "write its keys under [mail]"),
+                Wrong::new("is not a table", "write its keys under [mail]"),
             ),
         }
     }
@@ -116,7 +116,7 @@ fn read_rules(table: &mut Table<'_>, config: &mut Config) -> Vec<Finding> {
         return Vec::new();
     };
     let Some(rules) = item.as_array_of_tables() else {
-        table.blame("rule", Wrong::new("is no array of tables", remedy));
+        table.blame("rule", Wrong::new("is not an array of tables", remedy));
         return Vec::new();
     };
     if rules.len() > MOST_RULES {
@@ -151,7 +151,7 @@ fn read_mail(source: &Source, mail: &dyn TableLike, config: &mut MailConfig) -> 
     let smtp = table.get("smtp", |value| match value.as_str() {
         Some(text) if is_host_and_port(text) => Ok(text.to_owned()),
         _ => Err(Wrong::new(
-            "is no server and port",
+            "is not a server and port",
             "write smtp = \"localhost:25\"",
         )),
     });
@@ -175,20 +175,26 @@ fn read_mail(source: &Source, mail: &dyn TableLike, config: &mut MailConfig) -> 
     let address = |value: &toml_edit::Value| match value.as_str() {
         Some(text) if is_address(text) => Ok(text.to_owned()),
         _ => Err(Wrong::new(
-            format!("{value} is no plain address"),
+            format!("{value} is not a plain address"),
             "write a name, or name@example.org",
         )),
     };
     config.from = table.get("from", address);
     config.domain = table.get("domain", |value| match value.as_str() {
         Some(text) if is_address(&format!("x@{text}")) => Ok(text.to_owned()),
-        _ => Err(Wrong::new("is no domain", "write domain = \"example.org\"")),
+        _ => Err(Wrong::new(
+            "is not a domain",
+            "write domain = \"example.org\"",
+        )),
     });
     if let Some(list) = table.get("administrators", |value| {
         let remedy = "write administrators = [\"root\", \"ops@example.org\"]";
         let list = strings(value, 1, remedy)?;
         match list.iter().find(|it| !is_address(it)) {
-            Some(wrong) => Err(Wrong::new(format!("{wrong:?} is no plain address"), remedy)),
+            Some(wrong) => Err(Wrong::new(
+                format!("{wrong:?} is not a plain address"),
+                remedy,
+            )),
             None => Ok(list),
         }
     }) {
@@ -202,16 +208,18 @@ fn read_mail(source: &Source, mail: &dyn TableLike, config: &mut MailConfig) -> 
                 match item.as_value().map(address) {
                     Some(Ok(to)) => config.addresses.push((name, to)),
                     Some(Err(wrong)) => addresses.blame(&name, wrong),
-                    None => {
-                        addresses.blame(&name, Wrong::new("is no address", "write NAME = \"…\""))
-                    }
+                    None => addresses
+                        .blame(&name, Wrong::new("is not an address", "write NAME = \"…\"")),
                 }
             }
             findings = addresses.into_findings();
         }
         Some(None) => table.blame(
             "addresses",
-            Wrong::new("is no table", "write NAME = \"…\" under [mail.addresses]"),
+            Wrong::new(
+                "is not a table",
+                "write NAME = \"…\" under [mail.addresses]",
+            ),
         ),
         None => {}
     }

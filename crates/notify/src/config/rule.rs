@@ -97,7 +97,7 @@ fn name(value: &Value) -> Result<String, Wrong> {
             Ok(text.to_owned())
         }
         _ => Err(Wrong::new(
-            "is no name for a rule",
+            "is not a valid name for a rule",
             "write one word of at most 40 letters, digits, - and _",
         )),
     }
@@ -114,7 +114,7 @@ fn kinds(value: &Value) -> Result<Vec<EventKind>, Wrong> {
                 Some(close) => format!("did you mean {close:?}?"),
                 None => remedy.clone(),
             };
-            Wrong::new(format!("{text:?} is no kind of event"), remedy)
+            Wrong::new(format!("{text:?} is not a kind of event"), remedy)
         })
     };
     written.iter().map(find).collect()
@@ -124,7 +124,7 @@ fn mail(table: &mut Table<'_>) -> MailRule {
     let line = table.line_of("subject");
     let subject = table.get("subject", |value| match value.as_str() {
         Some(text) => Ok(text.to_owned()),
-        None => Err(Wrong::new("is no text", "write a template in quotes")),
+        None => Err(Wrong::new("is not a text", "write a template in quotes")),
     });
     let line_of_file = table.line_of("template");
     let template = table.get("template", |value| {
@@ -254,7 +254,7 @@ fn url(text: String) -> Result<String, Wrong> {
         true => Ok(text),
         // Its end may be a secret.
         false => Err(Wrong::new(
-            "is no https URL",
+            "is not an https URL",
             "write https://…; http:// is for localhost only",
         )),
     }
@@ -269,7 +269,7 @@ fn exec(table: &mut Table<'_>) -> Option<ExecRule> {
             return Err(Wrong::new("does not begin with an absolute path", remedy));
         }
         if !program.is_some_and(Path::is_file) {
-            let message = format!("{:?} is no file", program.unwrap_or(Path::new("")));
+            let message = format!("{:?} is not a file", program.unwrap_or(Path::new("")));
             return Err(Wrong::new(message, "install it, or correct the path"));
         }
         Ok(command)

@@ -17,7 +17,10 @@ pub(super) fn span(value: &Value, least: Seconds, most: Seconds) -> Result<Secon
     };
     let Some(seconds) = seconds(text) else {
         let remedy = "write a whole number with s, m, h or d (\"15m\")";
-        return Err(Wrong::new(format!("{text:?} is no span of time"), remedy));
+        return Err(Wrong::new(
+            format!("{text:?} is not a span of time"),
+            remedy,
+        ));
     };
     if !(least..=most).contains(&seconds) {
         return Err(Wrong::new(format!("{text:?} is out of range"), remedy));

@@ -112,7 +112,7 @@ impl<'a> Table<'a> {
                 Some(close) => format!("did you mean {close:?}?"),
                 None => format!("keys here are {}", self.known.join(", ")),
             };
-            self.blame(&key, Wrong::new("is no key here", remedy));
+            self.blame(&key, Wrong::new("is not a key here", remedy));
         }
         self.findings
     }
@@ -132,7 +132,7 @@ pub(super) const fn whole(table: &TomlTable) -> &dyn TableLike {
 pub(super) fn strings(value: &Value, least: usize, remedy: &str) -> Result<Vec<String>, Wrong> {
     let array = value
         .as_array()
-        .ok_or_else(|| Wrong::new("is no array", remedy))?;
+        .ok_or_else(|| Wrong::new("is not an array", remedy))?;
     let strings: Option<Vec<String>> = array
         .iter()
         .map(|it| it.as_str().map(str::to_owned))

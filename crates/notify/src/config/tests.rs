@@ -51,7 +51,7 @@ fn each_mistake_has_its_line_its_key_and_a_remedy() {
         ("[[rule]\n", "/n.toml:1: is no TOML: "),
         (
             "sokcet = 1\n",
-            "/n.toml:1: sokcet: is no key here; did you mean \"socket\"?",
+            "/n.toml:1: sokcet: is not a key here; did you mean \"socket\"?",
         ),
         (
             "queue_bytes = \"1K\"\n",
@@ -63,7 +63,7 @@ fn each_mistake_has_its_line_its_key_and_a_remedy() {
         ),
         (
             "[mail]\nsmtp = \"localhost\"\n",
-            "/n.toml:2: mail.smtp: is no server and port; ",
+            "/n.toml:2: mail.smtp: is not a server and port; ",
         ),
         (
             "[mail]\nsendmail = [\"mail\"]\n",
@@ -75,12 +75,12 @@ fn each_mistake_has_its_line_its_key_and_a_remedy() {
         ),
         (
             "[mail]\nadministrators = [\"-oQ\"]\n",
-            "/n.toml:2: mail.administrators: \"-oQ\" is no plain address; ",
+            "/n.toml:2: mail.administrators: \"-oQ\" is not a plain address; ",
         ),
         ("[mail]\nfrom = \"a\\nBcc: b\"\n", "/n.toml:2: mail.from: "),
         (
             "[mail.addresses]\nalice = \"a b\"\n",
-            "/n.toml:2: mail.addresses.alice: \"a b\" is no plain address; ",
+            "/n.toml:2: mail.addresses.alice: \"a b\" is not a plain address; ",
         ),
     ];
     for (text, expected) in table {
@@ -108,7 +108,7 @@ fn each_mistake_in_a_rule_has_its_line_too() {
         ("via = \"mail\"\n", "/n.toml:1: rule.who: is missing; "),
         (
             "via = \"mail\"\nwho = \"user\"\ngather = \"1w\"\n",
-            "/n.toml:6: rule.gather: \"1w\" is no span of time; ",
+            "/n.toml:6: rule.gather: \"1w\" is not a span of time; ",
         ),
         (
             "via = \"mail\"\nwho = \"user\"\ntemplate = \"/nowhere\"\n",
@@ -116,7 +116,7 @@ fn each_mistake_in_a_rule_has_its_line_too() {
         ),
         (
             "via = \"mail\"\nwho = \"user\"\nurl = \"x\"\n",
-            "/n.toml:6: rule.url: is no key here; ",
+            "/n.toml:6: rule.url: is not a key here; ",
         ),
         (
             "via = \"webhook\"\n",
@@ -124,11 +124,11 @@ fn each_mistake_in_a_rule_has_its_line_too() {
         ),
         (
             "via = \"webhook\"\nurl = \"http://example.org/\"\n",
-            "/n.toml:5: rule.url: is no https URL; ",
+            "/n.toml:5: rule.url: is not an https URL; ",
         ),
         (
             "via = \"webhook\"\nurl = \"http://localhost@example.org/\"\n",
-            "/n.toml:5: rule.url: is no https URL; ",
+            "/n.toml:5: rule.url: is not an https URL; ",
         ),
         (
             "via = \"webhook\"\nurl = \"https://x\"\nsecret_file = \"/dev/null\"\n",
@@ -141,7 +141,7 @@ fn each_mistake_in_a_rule_has_its_line_too() {
         ),
         (
             "via = \"exec\"\ncommand = [\"/nowhere\"]\n",
-            "/n.toml:5: rule.command: \"/nowhere\" is no file; ",
+            "/n.toml:5: rule.command: \"/nowhere\" is not a file; ",
         ),
     ];
     for (lines, expected) in table {
@@ -154,7 +154,7 @@ fn each_mistake_in_a_rule_has_its_line_too() {
     let said = read(&RULE.replace("kill", "kil")).unwrap_err();
     assert_eq!(
         said,
-        ["/n.toml:3: rule.kinds: \"kil\" is no kind of event; did you mean \"kill\"?"]
+        ["/n.toml:3: rule.kinds: \"kil\" is not a kind of event; did you mean \"kill\"?"]
     );
     let said = read(&format!("{RULE}{RULE}")).unwrap_err();
     assert_eq!(

@@ -69,7 +69,7 @@ pub struct Holdings {
 /// The machine at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// When, CLOCK_MONOTONIC.
+    /// When it was read, CLOCK_MONOTONIC.
     pub at: Nanos,
     /// Zones that ordinary allocations come from: no DMA, none without memory. Sorted by node.
     pub zones: Vec<Zone>,

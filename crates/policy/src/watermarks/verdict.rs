@@ -13,7 +13,7 @@ pub struct Verdict {
     pub compact: Option<u16>,
     /// Pages that should be freed now, beside what kswapd does.
     pub reclaim: Option<u64>,
-    /// Why.
+    /// Why this and nothing else.
     pub reason: Reason,
     /// What it saw and expects.
     pub forecast: Forecast,

@@ -189,7 +189,7 @@ pub(super) fn draw(top: &Top, pen: Pen, rest: &mut Rest<'_>) -> usize {
     rest.head(&head, heading());
     if shown.is_empty() && top.machine().is_some() {
         let text = if top.filter().is_empty() {
-            "no limit concerns anybody whom you may see"
+            "no user that you may see has a limit"
         } else {
             "nobody is called so"
         };

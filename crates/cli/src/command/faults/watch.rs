@@ -165,7 +165,7 @@ impl Watch {
         }
         if self.pids.is_empty() {
             return Err(Failure::usage(
-                "watch whom? name processes, --account WHO, or a command behind --",
+                "nothing to watch: name processes, --account WHO, or a command behind --",
             ));
         }
         let mut targets = Vec::new();

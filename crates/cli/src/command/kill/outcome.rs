@@ -86,7 +86,9 @@ impl Outcome {
     /// The reapers have said nothing of it in time.
     pub(super) fn unanswered(pid: Pid, comm: String) -> Self {
         Self {
-            reason: Some("the reapers do not answer: whether it is dead is not known".to_owned()),
+            reason: Some(format!(
+                "the reapers do not answer: whether it is dead is not known; look with: ps -p {pid}"
+            )),
             code: Some(Code::Failed),
             ..Self::of(pid, comm)
         }
@@ -116,7 +118,8 @@ impl Outcome {
             ),
             Fate::MmShared(pid) => (
                 Some(format!(
-                    "is dead, and its memory stays: process {pid} has the same and lives"
+                    "is dead, and its memory stays: process {pid} shares its memory and is still running; end it \
+                     to free the memory"
                 )),
                 Some(Code::Failed),
             ),

@@ -38,7 +38,9 @@ pub(super) fn user(name: &str) -> Result<Vec<Uid>, Failure> {
 pub(super) fn group(name: &str) -> Result<Vec<Uid>, Failure> {
     match Users::new(REMEMBERED).members(name) {
         Lookup::Found(members) => all_of(name, members),
-        Lookup::Absent => Err(Failure::usage(format!("there is no group {name:?}"))),
+        Lookup::Absent => Err(Failure::usage(format!(
+            "there is no group {name:?}; check the name (getent group)"
+        ))),
         Lookup::Unavailable(errno) => Err(unavailable(name, errno)),
     }
 }

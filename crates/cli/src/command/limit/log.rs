@@ -14,7 +14,7 @@ use crate::since::Since;
 use crate::view;
 use crate::whose::{Whose, insist_on_group};
 
-/// Show how a limit was changed: when, by whom, from what to what, and why
+/// Show how a limit was changed: when, by which user, old and new value, reason
 ///
 /// One line a change, oldest first, as far back as events are kept (events.keep_bytes). An ordinary user sees
 /// those of his own entry.

@@ -222,7 +222,9 @@ fn sorted(
     for wanted in bounds {
         match wanted {
             Wanted::Memory(_) if size.is_some() => {
-                return Err(Failure::usage("one SIZE is enough"));
+                return Err(Failure::usage(
+                    "one SIZE is enough; give one SIZE, or RESOURCE=BARRIER:LIMIT",
+                ));
             }
             Wanted::Memory(limit) => size = Some(limit),
             Wanted::Row(resource, bounds) => {

@@ -86,7 +86,7 @@ struct Round {
     is_under_way: bool,
 }
 
-/// All of them.
+/// When each account is scanned next.
 #[derive(Debug, Default)]
 pub(super) struct Schedule(BTreeMap<Slot, Round>);
 

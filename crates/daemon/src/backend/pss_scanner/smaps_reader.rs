@@ -20,7 +20,7 @@ use super::{Method, Request};
 /// Where readers say that they are done.
 pub(super) type Wake = Arc<Mutex<Option<SyncSender<Request>>>>;
 
-/// It, as the PSS scanner has it.
+/// The handle by which the PSS scanner gives a reader orders.
 pub(super) type SmapsReader = AbandonableWorker<Arc<Order>, Done>;
 
 /// After so much work for one scan the rest is done at everybody's priority: what is dear is its account's affair.

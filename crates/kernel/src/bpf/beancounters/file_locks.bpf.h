@@ -73,7 +73,7 @@ static long recount_locked_file(struct bpf_map *map, __u64 *file, struct charge 
 {
 	__u64 met = 0;
 
-	/* Also where there was none: who waited for his lock has it by now. */
+	/* Also where there was none: a process that waited for the lock has it by now. */
 	if (charge->slot != recount->slot)
 		return 0;
 	/* Read so that the verifier knows nothing of it, as in count_list(). */

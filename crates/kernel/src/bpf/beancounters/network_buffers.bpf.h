@@ -132,7 +132,7 @@ static __noinline int recount_in_time(void)
 	bpf_for_each_map_elem(&socket_buffers, recount_socket, NULL, 0);
 	now = bpf_ktime_get_ns();
 	rest = RECOUNT_SHARE * (now - began);
-	/* Who counted may have been preempted for long, by his own will. */
+	/* The task that counted may have been preempted for long, by its own will. */
 	if (rest > RECOUNT_MOST_REST_NS)
 		rest = RECOUNT_MOST_REST_NS;
 	*(volatile __u64 *)&known->buffers_due_ns = now + rest + RECOUNT_NS;
@@ -264,8 +264,8 @@ static __noinline int may_send(__u64 sk, __u32 size, __u32 slot)
 		buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
 	if (!buffers)
 		return 1;
-	/* What comes back to its error queue (SO_TIMESTAMPING) passes no filter: sock_queue_err_skb(). So who does not read that
-	 * sends no more; what others send him keeps nobody from it. */
+	/* What comes back to its error queue (SO_TIMESTAMPING) passes no filter: sock_queue_err_skb(). So a process that does
+	 * not read that sends no more; what others send it keeps nobody from it. */
 	if (PROBE_READ(sk, struct sock, sk_error_queue.qlen) && !may_hold(buffers, BILL_DGRAMRCVBUF, receiving_now(sk), true))
 		return 0;
 	return may_hold(buffers, BILL_OTHERSOCKBUF, sending_then(sk, size), true);

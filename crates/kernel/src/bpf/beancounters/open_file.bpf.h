@@ -9,7 +9,7 @@
 #include "vmlinux_beancounters.h"
 
 /* The account that pays for a file which `task` has open, or NOBODY: the one that who opened it is in. No
- * file says whether its user had entered an account by then; what he has open in there counts as opened
+ * file says whether its user had entered an account by then; what it has open in there counts as opened
  * in there. */
 static __noinline __u32 slot_of_file(struct file *file, struct task_struct *task)
 {

@@ -424,7 +424,7 @@ static __always_inline int refuse_exec(void)
 	if (!account || account->limit_pages == NO_BOUND_PAGES)
 		return 0;
 	top = account->limit_pages + by_page_size(RESERVE_PAGES);
-	/* What the caller has goes with its old image, unless he only borrows it (vfork). */
+	/* What the caller has goes with its old image, unless it only borrows it (vfork). */
 	if (record && mm->mm_users.counter == 1)
 		own = account->measure == MEASURE_COMMITTED ? record->committed_pages :
 							      pages_booked(record->booked);

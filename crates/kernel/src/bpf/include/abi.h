@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What the kernel half and the user half have in common: every type that crosses the boundary,
- * once. BTF carries these into Rust (crates/kernel/src/abi.rs); nothing is copied by hand.
+ * once. BTF carries these into Rust (crates/kernel/src/abi.rs). A few numbers are copied by hand:
+ * NO_BOUND_PAGES and BOOKED_BITS into abi.rs, NO_BOUND_PAGES and DOUBT_SHIFT into pss_scan.rs, and into
+ * crates/daemon/src/backend/reading.rs by how much an account sinks below its notice before it is told again.
  *
  * Units are in the names: _pages are pages of the machine, _ns are CLOCK_MONOTONIC nanoseconds.
  */
@@ -100,7 +102,7 @@ enum request {
 /*
  * S1 5.2's transactions without a daemon, where the gate is: prctl(GATE_PRCTL, operation, pages, 0, 0).
  * An LSM program can refuse but not say yes, so yes is an errno too: EINPROGRESS. ENOMEM: it would
- * pass the limit. ENXIO: nobody pays for the caller, he has no limit. EINVAL: no such operation, no
+ * pass the limit. ENXIO: nobody pays for the caller, it has no limit. EINVAL: no such operation, no
  * pages, more pages than any machine has, or a commit of more than is reserved. A kernel without the
  * gate answers EINVAL to all of it; GATE_ASK tells the two apart: EINPROGRESS or ENXIO.
  */

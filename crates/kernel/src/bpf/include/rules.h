@@ -99,8 +99,8 @@ RULE int has_credit(const struct dying *dying, __u32 from_ms, __u32 page_shift, 
 
 /*
  * Splits what a dying address space has: what of it is held, and what is credited. Pages that the living share are in
- * neither, for as long as there is credit: after that nobody knows who is still there. Somebody else may go on
- * filling it (process_vm_writev, /proc/PID/mem, who shares it), for the dead do not stop him: that is held.
+ * neither, for as long as there is credit: after that nobody knows who is still there. Another process may go
+ * on filling it (process_vm_writev, /proc/PID/mem, one that shares it), for the dead do not stop it: that is held.
  */
 RULE __s64 split_dying(const struct dying *dying, __s64 pages, __u32 from_ms, __u32 page_shift, __u32 now_ms,
 		       __s64 *credit_pages)

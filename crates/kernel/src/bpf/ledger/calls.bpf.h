@@ -113,7 +113,7 @@ static __always_inline int open_for(struct open_account_args *args)
 			args->slot = slot;
 			return 0;
 		}
-		/* He leaves a shared account for one of his own. */
+		/* A user leaves a shared account for one of their own. */
 		bpf_map_delete_elem(&payers, &id);
 		slot = args->slot;
 	}
@@ -222,7 +222,7 @@ static __always_inline void begin_anew(struct ledger_state *state, struct accoun
 	account->forgone_pages = 0;
 }
 
-/* Who is over bounds that begin has been within them never: all that he holds he may have grown by. */
+/* An account that is over new bounds was never within them: it may have grown by all that it holds. */
 static __always_inline void begin_bounds(struct account *account)
 {
 	__s64 total = total_pages(account);

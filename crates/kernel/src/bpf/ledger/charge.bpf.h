@@ -43,8 +43,8 @@ static __always_inline struct former former_of(const struct mm_record *record)
 	return (struct former){.pages = recorded_pages(record), .shmem = record->pages[MEMBER_SHMEM]};
 }
 
-/* What the running process has to do with an event of this address space. The dead do not grow: who goes on filling
- * one that is dying is another, and only its own kill ends that. */
+/* What the running process has to do with an event of this address space. The dead do not grow: what goes on filling
+ * one that is dying is another process, and no kill but its own ends that. */
 static __always_inline __u32 running_at(const struct mm_record *record, const struct account *account,
 					struct mm_struct *mm, struct former before)
 {

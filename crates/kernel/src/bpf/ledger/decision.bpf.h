@@ -17,7 +17,7 @@ struct chosen {
 	__u64 ctx_id;
 	__s64 pages;
 	__s64 rank;		/* rules.h rank_of() */
-	__s64 kept_pages;	/* files he alone may keep */
+	__s64 kept_pages;	/* files it alone may keep */
 };
 
 /* What the running process has to do with a decision. */

@@ -31,7 +31,7 @@ static __always_inline bool is_his(const struct mm_record *record, const struct 
 	       *(volatile __u32 *)&record->account == slot;
 }
 
-/* From living only. False: it is somebody else's record by now, who is left as he was. */
+/* From living only. False: it is another process's record by now, which is left as it was. */
 static __always_inline bool set_fate(struct ledger_state *state, struct mm_record *record,
 				     const struct chosen *victim, __u32 slot, __u32 fate)
 {
@@ -113,7 +113,7 @@ __noinline int kill_victim(struct decision *decision)
 	record = record_at(victim->record);
 	if (!account || !record || !is_his(record, victim, decision->slot) || is_overtaken(decision, account))
 		return 0;
-	/* Its owner; or who runs in it and goes on while that one is dying, if he may be killed for it. */
+	/* Its owner; or the task that runs in it and goes on while that one is dying, if it may be killed for it. */
 	if (victim->mm == decision->own_mm && means_dying(record->state)) {
 		task = (__u64)bpf_get_current_task();
 		if (!dies_with(state, record, task))
@@ -131,7 +131,7 @@ __noinline int kill_victim(struct decision *decision)
 	record->pid = event->pid;
 	record->marked_pages = small(event->victim_pages);
 	record->marked_ns = event->time_ns;
-	/* Somebody else's record by now: he must not be taken for who was chosen. */
+	/* Another process's record by now: it must not be taken for the one that was chosen. */
 	if (!is_his(record, victim, decision->slot)) {
 		record->marked_ns = 0;
 		record->pid = 0;
@@ -238,7 +238,7 @@ static __always_inline long retry_one(__u32 index, struct decision **of)
 	marked_ns = *(volatile __u64 *)&record->marked_ns;
 	if (!mm || *(volatile __u32 *)&record->state != MM_MARKED)
 		return 0;
-	/* Who was marked has ended, and another one been marked in his record before that was noticed. */
+	/* The one that was marked has ended, and another one been marked in its record before that was noticed. */
 	if (!marked_ns) {
 		if (!__sync_fetch_and_add(&record->marked_ns, 0))
 			take_mark_back(state, record);
@@ -252,8 +252,8 @@ static __always_inline long retry_one(__u32 index, struct decision **of)
 		return 0;
 	owner = (__u64)PROBE_READ(mm, struct mm_struct, owner);
 	is_over = is_request_over(decision, marked_ns);
-	/* It is not whom the mark was for if he has ended and left his memory to another. Nobody has to die where the account
-	 * is within its limit by now; what bursard was asked for it may still be about to do. */
+	/* It is not the one that the mark was for if that has ended and left its memory to another. Nobody has to die where
+	 * the account is within its limit by now; what bursard was asked for it may still be about to do. */
 	if (is_observed(account) || !dies_with(state, record, number_of((void *)owner)) ||
 	    (is_over && !is_kill_due(account))) {
 		__sync_val_compare_and_swap(&record->marked_ns, marked_ns, 0);

@@ -76,7 +76,7 @@ int BPF_PROG(note_login, struct cred *new, const struct cred *old)
 	return 0;
 }
 
-/* Somebody has entered an account: from now on memberships are looked at, and who pays for him is worked
+/* A process has entered an account: from now on memberships are looked at, and who pays for it is worked
  * out anew. */
 SEC("syscall")
 int note_entry(void *ctx)

@@ -131,8 +131,8 @@ __noinline int kill_mm_sharer(struct mm_record *record, __u64 task, __u32 trigge
 	} else if ((err == -1 || (err == -11 && !can_signal_others())) &&
 		   !PROBE_READ(task, struct task_struct, vfork_done)) {
 		/* Before 6.13, and whose first thread is ending (EPERM).
-		 * Not who has begun by vfork(2): he may be another program when bursard comes to him. Nor who is gone, or
-		 * behind a signal that is on its way from this CPU (EBUSY): he is met again. */
+		 * Not one that has begun by vfork(2): it may be another program when bursard comes to it. Nor one that is
+		 * gone, or behind a signal that is on its way from this CPU (EBUSY): it is met again. */
 		tell_mm_sharer(record, number_of((void *)task), trigger, EVENT_KILL_ASKED);
 	}
 	return 0;

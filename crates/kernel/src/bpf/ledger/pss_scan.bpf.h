@@ -84,7 +84,7 @@ static __always_inline long list_one(__u32 index, struct listing *listing)
 LOOP_BODY(list_one, struct listing *, records_made())
 
 /* Lists the processes. From here on whatever they give up is written down, looked at yet or not. For
- * slot 0, nobody's account, it only says that somebody is there to be asked, until he ends. */
+ * slot 0, nobody's account, it only says that bursard is there to be asked, until it ends. */
 static __always_inline int list_sharers(struct begin_pss_scan_args *args)
 {
 	struct ledger_state *state = ledger_state();

@@ -26,7 +26,7 @@ struct seen {
 		__s64 coarse[4];	/* VERDICT_FAR */
 		struct {		/* VERDICT_NOBODY */
 			__u64 tick;
-			__u64 cred;	/* whose must stand; 0: he is not one who becomes others */
+			__u64 cred;	/* whose must stand; 0: it is not one that becomes others */
 		};
 	};
 } __attribute__((aligned(64)));

@@ -30,9 +30,9 @@ struct resum {
 	__u32 running;		/* enum running: whom a timer's tick interrupts can be signalled on any kernel */
 	__u32 shares;		/* of the re-sum */
 	__u32 share;		/* whose turn it is */
-	__u64 task, mm;		/* whom the walk has come to, and his address space */
+	__u64 task, mm;		/* the task that the walk has come to, and its address space */
 	__u64 since_ns;		/* CLOCK_BOOTTIME, when the walk before this one began */
-	__u64 entered;		/* the account that he has entered */
+	__u64 entered;		/* the account that it has entered */
 };
 
 static __always_inline void reset_unrecorded(struct account *account, __u64 ticket)
@@ -192,7 +192,7 @@ static __always_inline long end_account_walk(__u32 slot, struct resum *resum)
 	if (!slot || !(account->flags & ACCOUNT_USED))
 		return 0;
 	reset_unrecorded(account, resum->walk_ticket);
-	/* In this order: at no time is a page in it twice. Who found room since this walk came to him is left out. */
+	/* In this order: at no time is a page in it twice. A process that found room since this walk came to it is left out. */
 	__sync_lock_test_and_set(&account->walked_pages, account->sum_unrecorded_pages);
 	__sync_fetch_and_add(&account->late_pages, -account->late_before_pages);
 	account->unrecorded_processes = account->sum_unrecorded_processes;

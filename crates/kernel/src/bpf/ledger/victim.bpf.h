@@ -164,8 +164,8 @@ static __always_inline void tell_no_victim(struct ledger_state *state, struct ac
 	emit(state, event);
 }
 
-/* Whether the account is over its limit only by who has just ended: another CPU takes him off the correction first, and
- * off the sum when his record is gone. */
+/* Whether the account is over its limit only by one that has just ended: another CPU takes it off the correction first, and
+ * off the sum when its record is gone. */
 static __always_inline bool is_over_by_the_ended(const struct account *account, const struct decision *decision)
 {
 	__s64 held = account->held_pages, ended;

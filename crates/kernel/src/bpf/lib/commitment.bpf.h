@@ -36,8 +36,8 @@ static __always_inline bool is_being_made(__u64 mm)
 }
 
 /*
- * From anywhere. Somebody who holds the lock for writing may have been granted pages that are not in
- * the kernel's number yet: then what is recorded stands. He may take the lock between our look and our
+ * From anywhere. A task that holds the lock for writing may have been granted pages that are not in
+ * the kernel's number yet: then what is recorded stands. It may take the lock between our look and our
  * write, hence the compare-and-swap.
  */
 static __always_inline void sync_commitment_at(struct mm_record *record, struct account *account,

@@ -114,7 +114,7 @@ static __always_inline __s64 lose(struct mm_record *record, struct account *acco
 
 	if (!shared && !is_scanned_now(account))
 		return 0;
-	/* Whom the PSS scan under way has listed, whatever the one before knew of him. */
+	/* One that the PSS scan under way has listed, whatever the one before knew of it. */
 	if (shared != ALL_PAGES || (is_scanned_now(account) && !(record->flags & RECORD_BORN)))
 		__sync_fetch_and_add(&record->given_up_pages, pages);
 	if (shared == ALL_PAGES)
@@ -137,7 +137,7 @@ static __always_inline void give_up(struct mm_record *record, struct account *ac
 		end_doubles(account, pages);
 }
 
-/* Of who leaves and has forked nobody so much may be somebody else's too: what it was forked with, or what a PSS scan
+/* Of a process that leaves and has forked nobody so much may be another's too: what it was forked with, or what a PSS scan
  * found. All else goes with it. */
 static __always_inline __s64 shared_at_most(const struct mm_record *record)
 {

@@ -83,8 +83,8 @@ static __always_inline void defer_due_work(struct due_times *due, __u64 now)
 	}
 }
 
-/* Whether it is ours: kill(2) has somebody to tell of, and whoever switches consoles (VT_SETMODE with signal 0) does so
- * himself or has a worker of SCHED_OTHER do it. */
+/* Whether it is ours: kill(2) has somebody to tell of, and a process that switches consoles (VT_SETMODE with signal 0) does
+ * so itself or has a worker of SCHED_OTHER do it. */
 static __always_inline bool is_deferred(int sig, const struct kernel_siginfo *info)
 {
 	enum { SEND_SIG_PRIV = 1 };	/* include/linux/sched/signal.h */

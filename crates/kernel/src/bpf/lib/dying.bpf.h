@@ -56,7 +56,7 @@ static __always_inline bool is_dying(__u64 signal)
 }
 
 /* Nor is one that its tracer holds at its exit (PTRACE_O_TRACEEXIT), with all its memory, for as long as
- * he likes. A victim of ours has a second, in which the user half takes its memory all the same. */
+ * that likes. A victim of ours has a second, in which the user half takes its memory all the same. */
 static __always_inline bool is_held_at_exit(const struct mm_record *record, __u64 owner)
 {
 	if (!(PROBE_READ(owner, struct task_struct, __state) & TASK_IS_TRACED))

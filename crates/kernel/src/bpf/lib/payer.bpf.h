@@ -18,7 +18,7 @@
 struct payer {
 	__u32 uid;
 	__u32 pad;
-	__u64 entered;	/* the account that he has entered; 0: none; NOBODYS_ID: nobody pays */
+	__u64 entered;	/* the account that the task has entered; 0: none; NOBODYS_ID: nobody pays */
 	__u64 user_ns;	/* or that account: is_entered() */
 };
 
@@ -127,7 +127,7 @@ static __always_inline bool is_bursard_at(struct ledger_state *state, __u64 task
 	       state->bursard_start_ns;
 }
 
-/* Whom nothing is ever refused, whatever account he is in: kernel threads, init, bursard. */
+/* A task that is never refused anything, whatever account it is in: kernel threads, init, bursard. */
 static __always_inline bool is_beyond_refusal(struct ledger_state *state, struct task_struct *task)
 {
 	return (task->flags & PF_KTHREAD) || task->tgid == 1 || is_bursard(state, task);

@@ -350,7 +350,7 @@ static __noinline int move_record(struct mm_record *record, __u64 mm, __u32 slot
 	return 0;
 }
 
-/* By who has only the owner's address. A record knows whether its owner is a member, and once he is he
+/* By who has only the owner's address. A record knows whether its owner is a member, and once it is it
  * stays one. */
 static __always_inline bool payer_of_record(const struct mm_record *record, __u64 owner,
 					    struct payer *payer)

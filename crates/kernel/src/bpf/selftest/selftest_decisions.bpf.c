@@ -168,13 +168,13 @@ SEC("syscall") int nobody_dies_for_who_has_just_ended(void *ctx)
 	it->account->held_pages = 1200;
 	decision->event.held_pages = 1200;
 	decision->held_before = 1200;
-	decision->booked = 600; /* his child had 600, and is not there any more */
+	decision->booked = 600; /* its child had 600, and is not there any more */
 	EXPECT(is_over_by_the_ended(it->account, decision));
 	decision->booked = 1200;
 	EXPECT(!is_over_by_the_ended(it->account, decision));
 	decision->booked = 1190; /* others have grown meanwhile */
 	EXPECT(!is_over_by_the_ended(it->account, decision));
-	decision->booked = 600; /* his growth came after he was met */
+	decision->booked = 600; /* its growth came after it was met */
 	decision->held_before = 600;
 	EXPECT(!is_over_by_the_ended(it->account, decision));
 	return 0;

@@ -260,7 +260,7 @@ SEC("syscall") int a_free_records_link_is_no_account(void *ctx)
 SEC("syscall") int a_record_in_use_is_not_taken_from_the_free_ones(void *ctx)
 {
 	BEGIN(it);
-	/* Whoever reads the top of the stack may lose the processor before he reads the link. */
+	/* Whoever reads the top of the stack may lose the processor before it reads the link. */
 	it->state->free_records = RECORD + 1;
 	EXPECT(pop_record() == NOBODY);
 	it->record->mm = 0;

@@ -105,7 +105,7 @@ static __always_inline bool is_kernel_thread(void)
 }
 
 /* Whom the running task belongs to: its real uid, inside user namespaces who answers. Who pays knows
- * limits.toml, too (payer_below()); no account is needed here. */
+ * limits.toml, too (payer_in()); no account is needed here. */
 static __always_inline __u32 current_payer(void)
 {
 	struct task_struct *me = bpf_get_current_task_btf();

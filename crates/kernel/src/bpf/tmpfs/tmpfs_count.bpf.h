@@ -19,7 +19,7 @@ enum {
 };
 
 #define FILES_STALE_NS 10000000000ULL	/* no count takes this long: its mark is a leftover */
-/* Nor one of few files. A writer who counts may be preempted for as long as he likes (PREEMPT, SCHED_IDLE). */
+/* Nor one of few files. A writer that counts may be preempted for as long as it likes (PREEMPT, SCHED_IDLE). */
 #define WRITERS_STALE_NS 100000000ULL
 
 struct count {
@@ -187,7 +187,7 @@ LOOP_BODY(publish_account, struct count **, accounts_made())
 
 enum { BY_WRITER = 1 };	/* lowest bit of files_counting_ns */
 
-/* Whether nobody else counts. A writer waits for everybody; whoever else counts does not wait for him for long, and who
+/* Whether nobody else counts. A writer waits for everybody; whoever else counts does not wait for it for long, and who
  * counts all files not at all: writers could take turns. Who is overtaken has an older ticket. */
 static __always_inline bool may_count(__u64 since, __u64 start, __u32 most)
 {

@@ -21,7 +21,7 @@ pub(super) enum Outcome {
     Unproven,
 }
 
-/// All of it.
+/// What `bursar faults verify` found.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     pub(super) passed: bool,

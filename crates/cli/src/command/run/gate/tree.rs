@@ -33,7 +33,7 @@ pub(super) struct Member {
     pub(super) own: Option<u64>,
 }
 
-/// All of them.
+/// The command's processes.
 #[derive(Debug)]
 pub(super) struct Tree {
     proc: Proc,
