@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bursar_host::{Pidfd, Proc, Sent, Signal, Timer, clock};
 use bursar_model::{AccountId, Bytes, Nanos, Pid, Uid};
-use bursar_policy::{Choice, Weighed, first};
+use bursar_policy::{Choice, Weighed, first, is_protected};
 
 use crate::fact::Level;
 use crate::proc_pace::{LEAST_REST, rest_after};
@@ -19,7 +19,6 @@ use crate::proc_pace::{LEAST_REST, rest_after};
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// Processes asked at a time; one more is not asked.
 const MOST: usize = 256;
-const UNTOUCHABLE: i16 = -1000;
 
 /// Who pays for a process, and into which account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +51,7 @@ impl Asked {
         let (weighed, payer) = weigh(proc, self.pidfd.pid(), &payer_of)?;
         let may_be_killed = payer.account == self.account && !weighed.is_protected;
         // The look was at this process if that is still there.
-        (may_be_killed && !has_ended(&self.pidfd)).then_some(weighed.held)
+        (may_be_killed && !self.pidfd.has_ended().unwrap_or(true)).then_some(weighed.held)
     }
 
     /// Whether it has done what it was asked for its memory's sake: a server may give back a cache and stay. Who gave
@@ -102,7 +101,8 @@ impl Graceful {
 
     /// Whether a process of this account may be asked: one at a time, for what it frees shows only when it has ended.
     pub(crate) fn may_ask(&mut self, account: AccountId) -> bool {
-        self.asked.retain(|it| !has_ended(&it.pidfd));
+        self.asked
+            .retain(|it| !it.pidfd.has_ended().unwrap_or(true));
         self.asked.len() < MOST && self.asked.iter().all(|it| it.account != account)
     }
 
@@ -169,7 +169,7 @@ impl Graceful {
         let mut overdue = Vec::new();
         let mut left = Vec::new();
         for asked in self.asked.drain(..) {
-            if has_ended(&asked.pidfd) {
+            if asked.pidfd.has_ended().unwrap_or(true) {
                 continue;
             }
             if asked.deadline <= now {
@@ -224,7 +224,7 @@ fn ask_chosen(
     let chosen = choices.iter_mut().find(|it| it.pid == pid)?;
     of.is_spared = chosen.is_spared;
     chosen.clone_from(&of);
-    if first(&choices, bound) != Choice::Victim(pid) || has_ended(&pidfd) {
+    if first(&choices, bound) != Choice::Victim(pid) || pidfd.has_ended().unwrap_or(true) {
         return None;
     }
     let is_asked = matches!(pidfd.send(Signal::TERM), Ok(Sent::Done));
@@ -244,10 +244,6 @@ fn after(span: Duration) -> Nanos {
     Nanos::new(clock::monotonic().get().saturating_add(span))
 }
 
-fn has_ended(pidfd: &Pidfd) -> bool {
-    pidfd.wait_readable(Some(Duration::ZERO)).unwrap_or(true)
-}
-
 /// A process, and who pays for it.
 fn weigh(
     proc: &Proc,
@@ -262,7 +258,7 @@ fn weigh(
         pid,
         held: memory.held(),
         is_dying: status.is_kill_pending,
-        is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= UNTOUCHABLE,
+        is_protected: is_protected(pid, std::process::id(), adj),
         raised: adj,
         is_spared: false,
     };

@@ -11,14 +11,12 @@
 //! user has another uid: a process whose stat does not answer is no bystander.
 
 use std::num::NonZeroU64;
-use std::time::Duration;
 
 use bursar_host::{HostError, Pidfd, Proc, ProcessQuery, Sent, StartTime, Status, clock};
 use bursar_model::{Nanos, Pid, Uid};
+use bursar_policy::OOM_SCORE_ADJ_MIN;
 use bursar_watchdog::TimedQuery;
 use rustix::process::Signal;
-
-const UNTOUCHABLE: i16 = -1000;
 
 /// A process that somebody chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +146,7 @@ pub(crate) fn hold_dying(proc: &Proc, pid: Pid) -> Option<(Pidfd, Status)> {
     let status = proc.status(pid).ok().flatten()?;
     let is_dying = status.is_kill_pending || status.is_dead || status.memory.is_none();
     // Its status is of the process we hold: its number has not been free meanwhile.
-    let is_there = !pidfd.wait_readable(Some(Duration::ZERO)).ok()?;
+    let is_there = !pidfd.has_ended().ok()?;
     (is_dying && is_there).then_some((pidfd, status))
 }
 
@@ -190,10 +188,12 @@ pub(crate) fn kill_unless_protected(proc: &Proc, pidfd: &Pidfd) -> KillOutcome {
         Err(error) => return KillOutcome::NotKilled(error.to_string()),
     };
     // As long as ours has not ended nobody else had its number.
-    match (pidfd.wait_readable(Some(Duration::ZERO)), adjusted) {
+    match (pidfd.has_ended(), adjusted) {
         (Err(error), _) => KillOutcome::NotKilled(error.to_string()),
         (Ok(true), _) | (_, None) => KillOutcome::Gone,
-        (_, Some(UNTOUCHABLE)) => KillOutcome::NotKilled("its oom_score_adj is -1000".to_owned()),
+        (_, Some(OOM_SCORE_ADJ_MIN)) => {
+            KillOutcome::NotKilled("its oom_score_adj is -1000".to_owned())
+        }
         (Ok(false), Some(_)) => kill(pidfd),
     }
 }

@@ -20,11 +20,10 @@ use bursar_host::{
     leave_oom_score_minimum, replace_file,
 };
 use bursar_model::{Nanos, Pid, Uid};
+use bursar_policy::OOM_SCORE_ADJ_MIN;
 
 use crate::payers::Payers;
 
-/// Below everything: the kernel never chooses it, and neither do we.
-const UNTOUCHABLE: i16 = -1000;
 const HIGHEST: i16 = 1000;
 /// Between a user's shell and what root runs for it are sudo, its monitor and some shells more.
 const ANCESTORS: usize = 8;
@@ -238,7 +237,7 @@ impl OomScore {
             let known = known.filter(|it| it.raised == now);
             let is_limited = is_limited(pid, status.uid, ask);
             let wanted = match is_limited {
-                Some(true) if now < self.raised && now > UNTOUCHABLE => Some(self.raise(now)),
+                Some(true) if now < self.raised && now > OOM_SCORE_ADJ_MIN => Some(self.raise(now)),
                 Some(false) => known
                     .map(|it| it.score)
                     .or_else(|| self.inherited(now, start(ask)?))

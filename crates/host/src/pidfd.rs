@@ -78,7 +78,7 @@ impl Pidfd {
                 Some(stat) if stat.start == start => {}
                 _ => return Ok(None),
             }
-            if !pidfd.wait_readable(Some(Duration::ZERO))? {
+            if !pidfd.has_ended()? {
                 return Ok(Some(pidfd));
             }
         }
@@ -102,7 +102,7 @@ impl Pidfd {
                 None => Err(failed("ask for the number of", pid, Errno::OPNOTSUPP)),
             };
         }
-        Ok(Some(pidfd).filter(|it| it.wait_readable(Some(Duration::ZERO)) != Ok(true)))
+        Ok(Some(pidfd).filter(|it| it.has_ended() != Ok(true)))
     }
 
     /// Its number in pidfs; `None` where pidfds are anonymous files.
@@ -151,6 +151,14 @@ impl Pidfd {
     pub fn release_memory(&self) -> Result<Release, HostError> {
         let failed = |errno| failed("release the memory of", self.pid, errno);
         process_mrelease(self.fd.as_fd()).map_err(failed)
+    }
+
+    /// Whether the process, all its threads, has ended.
+    ///
+    /// # Errors
+    /// When the kernel is out of memory.
+    pub fn has_ended(&self) -> Result<bool, HostError> {
+        self.wait_readable(Some(Duration::ZERO))
     }
 
     /// Waits until the process, all its threads, has ended; false when `timeout` came first. Without

@@ -34,4 +34,6 @@ pub use reap::{
 };
 pub use subordinates::{Disputed, Subordinate, Subordinates};
 pub use tightening::Tightened;
-pub use victim::{Choice, Weighed, choose, first, goes_last, rank};
+pub use victim::{
+    Choice, OOM_SCORE_ADJ_MIN, Weighed, choose, first, goes_last, is_protected, rank,
+};

@@ -24,6 +24,14 @@ pub struct Weighed {
     pub is_spared: bool,
 }
 
+/// The least oom_score_adj: the kernel never chooses such a process, and neither do we (include/uapi/linux/oom.h).
+pub const OOM_SCORE_ADJ_MIN: i16 = -1000;
+
+/// Whether a process is never a victim: pid 1, `own` (bursard), or with the least oom_score_adj.
+pub fn is_protected(pid: Pid, own: u32, oom_score_adj: i16) -> bool {
+    pid.get() <= 1 || pid.get() == own || oom_score_adj <= OOM_SCORE_ADJ_MIN
+}
+
 /// `raised` counts only for processes that hold at least the limit, shifted right by this.
 const RAISED_FROM_SHIFT: u32 = 4;
 /// Who holds so much is spared no more.

@@ -19,6 +19,8 @@ pub enum Fate {
     Gone,
     /// It must or could not be signalled.
     NotKilled(String),
+    /// The kernel does not let us signal it.
+    NotPermitted,
     /// A living process has the same memory, which stays until that one ends, too.
     MmShared(Pid),
     /// It was signalled, and is still there with its memory. Not waited for any longer.
@@ -78,7 +80,7 @@ impl Fate {
             Self::Released => Some("process_mrelease"),
             Self::Exited | Self::Gone => Some("exit"),
             Self::Raised => Some("raised_exit"),
-            Self::NotKilled(_) | Self::MmShared(_) | Self::Stuck(_) => None,
+            Self::NotKilled(_) | Self::NotPermitted | Self::MmShared(_) | Self::Stuck(_) => None,
         }
     }
 }

@@ -3,7 +3,6 @@
 //! cgroup that holds it back. Each as far as permissions allow; what is refused is left.
 
 use std::path::Path;
-use std::time::Duration;
 
 use bursar_host::{Cgroup, Changed, Controller, Pidfd, sched};
 use bursar_model::Pid;
@@ -33,14 +32,10 @@ pub(crate) fn raise(observer: &Observer, pidfd: &Pidfd) -> bool {
 fn threads(observer: &Observer, pidfd: &Pidfd) -> Vec<Pid> {
     let threads = observer.proc.threads(pidfd.pid(), MOST_THREADS);
     // The numbers were read from a directory named by number: its process must not have ended before.
-    match has_ended(pidfd) {
+    match pidfd.has_ended().unwrap_or(true) {
         true => Vec::new(),
         false => threads.unwrap_or_default(),
     }
-}
-
-pub(crate) fn has_ended(pidfd: &Pidfd) -> bool {
-    pidfd.wait_readable(Some(Duration::ZERO)).unwrap_or(true)
 }
 
 /// Moves a process out of the group that holds it back, to ours, or to the topmost one.
@@ -54,7 +49,7 @@ pub(crate) fn move_out(observer: &Observer, pidfd: &Pidfd, controller: Controlle
     };
     let own = observer.cgroups.own(controller);
     for target in own.into_iter().chain([group.top()]) {
-        if holds_back(&target) || has_ended(pidfd) {
+        if holds_back(&target) || pidfd.has_ended().unwrap_or(true) {
             continue;
         }
         match target.take_in(pidfd.pid()) {

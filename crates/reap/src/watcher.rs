@@ -232,7 +232,7 @@ impl Watcher {
                     continue;
                 }
                 Ok(Sent::Gone) => Fate::Gone,
-                Err(HostError::Denied { .. }) => Fate::NotKilled("not permitted".to_owned()),
+                Err(HostError::Denied { .. }) => Fate::NotPermitted,
                 Err(error) => Fate::NotKilled(error.to_string()),
             };
             let mut report = victim.report(fate);

@@ -161,7 +161,7 @@ fn take(observer: &Observer, taking: &Taking, guard: &Guard) -> Result<Taken, Ab
     }
     // Taken or not, its shell has to leave; and it may have begun to exit before it lost its CPU, with up to 40 MiB
     // taken off its page tables and not given back yet (mmu_gather): seen as 736 ms of SCHED_IDLE.
-    if !was_raised && !unblock::has_ended(pidfd) {
+    if !was_raised && !pidfd.has_ended().unwrap_or(true) {
         was_raised = raise(observer, taking);
     }
     if taking.plan.thaw {
@@ -221,7 +221,7 @@ fn take_memory(
             }
             NextStep::FindMmSharer => {
                 let living = shared_mm::find(&observer.proc, victim, guard)?;
-                if let Some(living) = living.filter(|_| !unblock::has_ended(&victim.pidfd)) {
+                if let Some(living) = living.filter(|_| !victim.pidfd.has_ended().unwrap_or(true)) {
                     return Ok(Outcome::Done(Fate::MmShared(living), None));
                 }
                 std::thread::sleep(Duration::from_millis(1));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 use bursar_host::{Status, UserNamespaces};
 use bursar_model::{AccountId, Bytes, Candidate, Pid, Uid};
-use bursar_policy::{Bound, Compared, Plan, rank};
+use bursar_policy::{Bound, Compared, Plan, is_protected, rank};
 use bursar_protocol::{AccountPreview, Over, PreviewBound};
 
 use super::Accounts;
@@ -156,8 +156,7 @@ impl Accounts {
     fn weigh(&self, pid: Pid, status: &Status) -> Option<Process> {
         let adj = self.proc.oom_score_adj(pid).ok()??;
         let is_dying = status.is_dead || status.is_kill_pending;
-        let is_protected = is_dying || adj == -1000 || pid.get() == 1;
-        if is_protected || pid.get() == std::process::id() {
+        if is_dying || is_protected(pid, std::process::id(), adj) {
             return None;
         }
         Some(Process {

@@ -239,6 +239,7 @@ fn why_unreaped(fate: &Fate) -> String {
             "process {pid} shares its memory and is still running; end it to free the memory"
         ),
         Fate::Stuck(why) | Fate::NotKilled(why) => why.clone(),
+        Fate::NotPermitted => "not permitted".to_owned(),
         Fate::Released | Fate::Exited | Fate::Raised | Fate::Gone => String::new(),
     }
 }

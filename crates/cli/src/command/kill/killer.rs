@@ -135,7 +135,7 @@ impl Killer {
             }
             let (ended, mut left): (Vec<_>, Vec<_>) = batch
                 .into_iter()
-                .partition(|(target, _)| has_ended(&target.pidfd));
+                .partition(|(target, _)| target.pidfd.has_ended().unwrap_or(false));
             outcomes.extend(ended.iter().map(|(it, _)| Outcome::ended(it)));
             // One that was on its way out by itself does not look signalled, and was signalled in two passes.
             left.retain(|(target, _)| handed.insert(target.pidfd.pid()));
@@ -183,15 +183,11 @@ impl Killer {
 impl Awaited {
     fn unanswered(self) -> Outcome {
         let pid = self.pidfd.pid();
-        match has_ended(&self.pidfd) {
+        match self.pidfd.has_ended().unwrap_or(false) {
             true => Outcome::exited(pid, self.comm, self.private),
             false => Outcome::unanswered(pid, self.comm),
         }
     }
-}
-
-fn has_ended(pidfd: &Pidfd) -> bool {
-    pidfd.wait_readable(Some(Duration::ZERO)).unwrap_or(false)
 }
 
 fn held((pid, target): Opened, outcomes: &mut Vec<Outcome>) -> Option<Target> {

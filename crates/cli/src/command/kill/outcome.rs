@@ -108,7 +108,7 @@ impl Outcome {
         let (reason, code) = match &report.fate {
             Fate::Released | Fate::Exited | Fate::Raised => (None, None),
             Fate::Gone => (Some("has ended already".to_owned()), Some(Code::Failed)),
-            Fate::NotKilled(why) if why.contains("not permitted") => (
+            Fate::NotPermitted => (
                 Some("not permitted: it is not yours".to_owned()),
                 Some(Code::NotPermitted),
             ),

@@ -5,7 +5,6 @@
 //! first, the facts are read then, and the pidfd is asked afterwards whether its process still lived;
 //! if so, the facts were its own.
 
-use std::time::Duration;
 
 use bursar_host::{HostError, Pidfd, Proc, ProcessQuery};
 use bursar_model::{Bytes, Pid, Uid};
@@ -99,10 +98,7 @@ impl Target {
         let comm = proc.comm(pid).ok().flatten();
         let uid = status.as_ref().map(|it| it.uid);
         let memory = status.and_then(|it| it.memory);
-        if pidfd
-            .wait_readable(Some(Duration::ZERO))
-            .map_err(|error| Denied::of_host(&error))?
-        {
+        if pidfd.has_ended().map_err(|error| Denied::of_host(&error))? {
             return Err(Denied::ended());
         }
         if let Some(uids) = uids

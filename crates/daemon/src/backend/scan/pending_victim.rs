@@ -32,10 +32,7 @@ impl PendingVictim {
     }
 
     pub(super) fn is_there(&self) -> bool {
-        !self
-            .pidfd
-            .wait_readable(Some(Duration::ZERO))
-            .unwrap_or(true)
+        !self.pidfd.has_ended().unwrap_or(true)
     }
 }
 

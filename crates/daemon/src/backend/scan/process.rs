@@ -4,7 +4,7 @@
 use bursar_host::{Memory, Status, UserNamespaces, clock};
 use bursar_kernel::SubordinateTable;
 use bursar_model::{AccountId, Bytes, Pid, Uid};
-use bursar_policy::Weighed;
+use bursar_policy::{Weighed, is_protected};
 
 use super::Scan;
 use super::pending_victim::PendingVictim;
@@ -88,9 +88,7 @@ impl Scan {
             held: self.counted(&memory),
             is_dying: pending.is_some() || status.is_kill_pending || status.is_dead,
             is_forgone: is_forgone && !status.is_kill_pending && !status.is_dead,
-            is_protected: pid.get() <= 1
-                || pid.get() == std::process::id()
-                || adj <= -1000
+            is_protected: is_protected(pid, std::process::id(), adj)
                 || self.passed_over.contains_key(&pid),
             raised: adj,
         };

@@ -211,7 +211,7 @@ impl Member {
     }
 
     fn has_ended(&self) -> Result<bool, HostError> {
-        self.pidfd.wait_readable(Some(Duration::ZERO))
+        self.pidfd.has_ended()
     }
 
     /// Sets its soft limit; false when it is not ours to steer.
