@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The chores as a library, so that one chore can call another. docs/howto/guests.md is the manual.
+//! The tasks as a library, so that one can call another. docs/howto/guests.md is the manual.
 //!
 //! - what both kinds of guests are made of: `suite` → `archive` → `kernel`, `initramfs`, `qemu`, `console`
 //! - [`vm`]: one command in a bare guest with one of Debian's kernels

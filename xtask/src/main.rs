@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo xtask`: the chores that are not the product.
+//! `cargo xtask`: the tasks that are not the product.
 
 use std::process::ExitCode;
 
@@ -9,15 +9,15 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "xtask",
     bin_name = "cargo xtask",
-    about = "The project's chores"
+    about = "The project's tasks"
 )]
 struct Xtask {
     #[command(subcommand)]
-    chore: Chore,
+    task: Task,
 }
 
 #[derive(Subcommand)]
-enum Chore {
+enum Task {
     /// Guests: boot Debian's own kernels in QEMU and run programs in them
     Vm(xtask::vm::Vm),
     /// A whole Debian with systemd, ssh, cron and users: play an administrator's scenarios in it
@@ -25,9 +25,9 @@ enum Chore {
 }
 
 fn main() -> ExitCode {
-    let done = match Xtask::parse().chore {
-        Chore::Vm(vm) => vm.run(),
-        Chore::Debian(debian) => debian.run(),
+    let done = match Xtask::parse().task {
+        Task::Vm(vm) => vm.run(),
+        Task::Debian(debian) => debian.run(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -44,7 +44,7 @@ pub(crate) enum Fact {
     /// So many events more did not fit the ring buffer.
     Lost(u64),
     /// An account may be at a level that somebody waits for.
-    Level(Level),
+    WatchReached(Level),
     /// Processes' oom_score_adj are not what the limits want.
     OomScoreDue,
     /// The machine may be short of memory.
@@ -148,7 +148,7 @@ impl Fact {
             | Self::Files(level, _)
             | Self::Refused(level, _)
             | Self::RowRefused(level, _)
-            | Self::Level(level) => Some(level),
+            | Self::WatchReached(level) => Some(level),
             Self::Killed(victim)
             | Self::WouldKill(victim)
             | Self::KillAsked(victim, _)
@@ -179,7 +179,7 @@ impl Fact {
             | Self::KillUnknown(_)
             | Self::NoVictim(_)
             | Self::Freed(..) => true,
-            Self::Level(_)
+            Self::WatchReached(_)
             | Self::Dying(_)
             | Self::Unreadable(_)
             | Self::Unrecorded(_)
@@ -263,7 +263,7 @@ impl Fact {
         };
         Some(match event.kind {
             KernelEventKind::Notice => Self::Notice(level),
-            KernelEventKind::Level => Self::Level(level),
+            KernelEventKind::WatchReached => Self::WatchReached(level),
             KernelEventKind::Kill => Self::Killed(victim(level)),
             KernelEventKind::WouldKill => Self::WouldKill(victim(level)),
             KernelEventKind::KillAsked => Self::KillUnknown(victim(level)),
@@ -278,7 +278,7 @@ impl Fact {
             KernelEventKind::Shortage => Self::Shortage,
             KernelEventKind::Files => Self::Files(level, event.victim.to_bytes(page)),
             KernelEventKind::Refused
-            | KernelEventKind::Bill
+            | KernelEventKind::RowRefused
             | KernelEventKind::Unrecorded
             | KernelEventKind::CountFiles
             | KernelEventKind::RunKiller

@@ -101,7 +101,7 @@ impl LevelWatches {
         for fact in facts {
             match fact {
                 // What it says is what counts: asked for the same again it would say the same at once.
-                Fact::Level(level) => {
+                Fact::WatchReached(level) => {
                     self.armed.remove(&level.account);
                     reached.insert(level.account, Some(level.held));
                 }
@@ -124,7 +124,7 @@ impl LevelWatches {
         self.review(reached, &refused, accounts);
     }
 
-    /// Has [`Fact::Level`] told when somebody begins to hold anything, also in an account that `default` makes then.
+    /// Has [`Fact::WatchReached`] told when somebody begins to hold anything, also in an account that `default` makes then.
     /// `false`: nobody can tell.
     pub(crate) fn await_first(&mut self, accounts: &Accounts) -> bool {
         let Some(kernel) = accounts.backend.kernel() else {

@@ -242,7 +242,7 @@ impl Responder {
                 self.note(EventKind::Lost, None, reason);
             }
             // For those who wait (level_watches.rs).
-            Fact::Level(_) => {}
+            Fact::WatchReached(_) => {}
             Fact::OomScoreDue => self.set_oom_scores(accounts),
             Fact::Shortage => self.hear_of_shortage(accounts),
         }

@@ -250,7 +250,7 @@ impl AccountTable {
         self.change(slot, &self.promise, "say what is reserved", &mut args)
     }
 
-    /// Has an event of kind [`crate::KernelEventKind::Level`] told, once, when the account holds `above` or more,
+    /// Has an event of kind [`crate::KernelEventKind::WatchReached`] told, once, when the account holds `above` or more,
     /// or less than `below`; at once where it holds `above` now. Replaces what was asked before.
     ///
     /// # Errors

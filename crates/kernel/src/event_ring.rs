@@ -146,9 +146,9 @@ pub enum KernelEventKind {
     /// How much do the account's processes share? A PSS scan is asked for.
     PssScan,
     /// A beancounter refused; one a second, account and row is told.
-    Bill,
+    RowRefused,
     /// At a level that was asked for with [`crate::AccountTable::watch`].
-    Level,
+    WatchReached,
 }
 
 impl KernelEventKind {
@@ -163,7 +163,7 @@ impl KernelEventKind {
             | Self::Freed
             | Self::Refused
             | Self::Files
-            | Self::Bill => true,
+            | Self::RowRefused => true,
             Self::Dying
             | Self::OomScoreDue
             | Self::Shortage
@@ -171,7 +171,7 @@ impl KernelEventKind {
             | Self::Unrecorded
             | Self::RunKiller
             | Self::PssScan
-            | Self::Level => false,
+            | Self::WatchReached => false,
         }
     }
 }
@@ -263,7 +263,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         event_kind::EVENT_NO_VICTIM => KernelEventKind::NoVictim,
         event_kind::EVENT_DYING => KernelEventKind::Dying,
         event_kind::EVENT_FREED => KernelEventKind::Freed,
-        event_kind::EVENT_UNDEFENDED => KernelEventKind::OomScoreDue,
+        event_kind::EVENT_OOM_SCORE_DUE => KernelEventKind::OomScoreDue,
         event_kind::EVENT_SHORTAGE => KernelEventKind::Shortage,
         event_kind::EVENT_UNRECORDED => KernelEventKind::Unrecorded,
         event_kind::EVENT_REFUSED => KernelEventKind::Refused,
@@ -271,8 +271,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         event_kind::EVENT_COUNT_FILES => KernelEventKind::CountFiles,
         event_kind::EVENT_PSS_SCAN => KernelEventKind::PssScan,
         event_kind::EVENT_RUN_KILLER => KernelEventKind::RunKiller,
-        event_kind::EVENT_BILL => KernelEventKind::Bill,
-        event_kind::EVENT_LEVEL => KernelEventKind::Level,
+        event_kind::EVENT_ROW_REFUSED => KernelEventKind::RowRefused,
+        event_kind::EVENT_WATCH_REACHED => KernelEventKind::WatchReached,
         _ => return None,
     };
     let by = match raw.trigger {
@@ -317,7 +317,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KernelEvent> {
             .collect(),
         refusal: (kind == KernelEventKind::Refused).then(|| refusal(&raw)),
         bill: match kind {
-            KernelEventKind::Bill => Some(bill_refusal(&raw)?),
+            KernelEventKind::RowRefused => Some(bill_refusal(&raw)?),
             _ => None,
         },
     })

@@ -57,7 +57,7 @@ pub use kernel_half::{KernelHalf, Started};
 pub use membership::{Membership, MembershipReader};
 pub use oom_killer::OomKiller;
 pub use options::{Options, Settings};
-pub use pss_scan::{Found, GivenBackNote, Notebook, Outcome, PssScan, PssScans, Sharer};
+pub use pss_scan::{Found, GivenBackNote, Outcome, PssScan, PssScans, ScanResults, Sharer};
 pub use resource_iterator::{ResourceIterator, Seen, SeenFile, SeenKind, SeenSpace, SeenTask};
 pub use spared_programs::ProgramFile;
 pub use stalls::{StallMeter, StallRow, StallTotal};

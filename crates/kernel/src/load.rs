@@ -280,16 +280,16 @@ fn load_watch(
 /// What makes children of members members. Without it nobody enters an account.
 fn load_entered(pins: &Pins, ledger: &LedgerSkel<'_>) -> Result<(), Error> {
     // Where LSM programs cannot be loaded at all, the other two are enough.
-    match load_heirs(pins, ledger, true) {
+    match load_membership(pins, ledger, true) {
         Err(error @ Error::Unsupported { .. }) => {
             tracing::info!(%error, "a child that cannot be kept in an account is not refused");
-            load_heirs(pins, ledger, false)
+            load_membership(pins, ledger, false)
         }
         done => done,
     }
 }
 
-fn load_heirs(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<(), Error> {
+fn load_membership(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
     let mut open = MembershipSkelBuilder::default()
         .open(&mut storage)

@@ -42,7 +42,7 @@ pub struct PssScans {
 
 /// Where what a PSS scan finds is written down; by whoever looks.
 #[derive(Debug)]
-pub struct Notebook {
+pub struct ScanResults {
     sharers: MapHandle,
     records: MapHandle,
 }
@@ -232,7 +232,7 @@ impl PssScans {
         }
     }
 
-    /// The processes of a PSS scan, and where in a [`Notebook`] what is found of each is written down.
+    /// The processes of a PSS scan, and where in a [`ScanResults`] what is found of each is written down.
     pub fn sharers(&self, pss_scan: &PssScan) -> impl Iterator<Item = (u32, Sharer)> + '_ {
         let first = pss_scan.place.saturating_mul(abi_constant::SHARERS.0);
         (first..first.saturating_add(pss_scan.count)).filter_map(|index| {
@@ -249,11 +249,11 @@ impl PssScans {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn notebook(&self) -> Result<Notebook, Error> {
+    pub fn results(&self) -> Result<ScanResults, Error> {
         let copied = |map: &MapHandle| {
             MapHandle::try_from(map).map_err(Error::io("open a PSS scan's notes"))
         };
-        Ok(Notebook {
+        Ok(ScanResults {
             sharers: copied(&self.sharers)?,
             records: copied(&self.records)?,
         })
@@ -330,7 +330,7 @@ fn listed(sharers: &MapHandle, index: u32) -> Result<Option<sharer>, Error> {
     Ok(raw.as_deref().and_then(abi::read))
 }
 
-impl Notebook {
+impl ScanResults {
     /// Records what was found of one process. Nothing is subtracted for a process without such a note.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub(crate) const READ_AHEAD: usize = 64;
 const AGAIN: Duration = Duration::from_secs(2);
 /// A rule pauses after so many failures in a row, and at most so long at a time.
 const MANY_FAILURES: u32 = 3;
-const LONGEST_LANE_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_WORKER_PAUSE: Duration = Duration::from_secs(60);
 /// When nothing has been told for so long, the place up to which events were read is written.
 const QUIET: Duration = Duration::from_secs(2);
 /// So long attempts under way are waited for at the end.
@@ -50,7 +50,7 @@ impl Moment {
 }
 
 /// A rule and its thread.
-struct Lane {
+struct RuleWorker {
     rule: Rule,
     jobs: SyncSender<Job>,
     is_busy: bool,
@@ -59,7 +59,7 @@ struct Lane {
     resumes: Option<Duration>,
 }
 
-impl Lane {
+impl RuleWorker {
     /// A server that is down is not asked for each delivery; one recipient in trouble keeps no other back.
     fn note(&mut self, outcome: &Outcome, now: Moment) {
         self.is_busy = false;
@@ -67,7 +67,7 @@ impl Lane {
             Outcome::Unreached(_) => self.failures.saturating_add(1),
             Outcome::Delivered | Outcome::Later { .. } | Outcome::Refused(_) => 0,
         };
-        let pause = Duration::from_secs(1 << self.failures.min(10)).min(LONGEST_LANE_PAUSE);
+        let pause = Duration::from_secs(1 << self.failures.min(10)).min(LONGEST_WORKER_PAUSE);
         self.resumes = (self.failures >= MANY_FAILURES).then(|| now.steady.saturating_add(pause));
     }
 
@@ -81,7 +81,7 @@ impl Lane {
 /// Reads, queues and has delivered.
 pub(crate) struct Engine {
     rules: Vec<Rule>,
-    lanes: Vec<Lane>,
+    workers: Vec<RuleWorker>,
     queue: Queue,
     told: Receiver<StreamItem>,
     inbox: Receiver<Message>,
@@ -104,14 +104,14 @@ impl Engine {
         queue
             .drop_others(&all)
             .context("write to the queue; see to the disk")?;
-        let mut lanes = Vec::new();
+        let mut workers = Vec::new();
         for (at, (rule, tell)) in rules.into_iter().enumerate() {
             let (jobs, waiting) = sync_channel(1);
             let back = back.clone();
             spawn(&format!("rule {}", rule.name), move || {
                 work(at, tell, &waiting, &back)
             })?;
-            lanes.push(Lane {
+            workers.push(RuleWorker {
                 rule,
                 jobs,
                 is_busy: false,
@@ -121,7 +121,7 @@ impl Engine {
         }
         Ok(Self {
             rules: all,
-            lanes,
+            workers,
             queue,
             told,
             inbox,
@@ -153,7 +153,7 @@ impl Engine {
             while let Ok(message) = heard {
                 match message {
                     Message::Fresh => {}
-                    Message::Settled(lane, id, outcome) => self.settle(lane, id, outcome),
+                    Message::Settled(worker, id, outcome) => self.settle(worker, id, outcome),
                     Message::End => return self.finish(),
                 }
                 heard = self.inbox.try_recv().map_err(|_| RecvTimeoutError::Timeout);
@@ -216,38 +216,38 @@ impl Engine {
     fn start_due(&mut self) -> io::Result<()> {
         let moment = (self.clock)();
         let now = moment.wall;
-        let is_ready = |lane: &&mut Lane| !lane.is_busy && lane.rest(moment).is_zero();
-        for lane in self.lanes.iter_mut().filter(is_ready) {
-            let Some(id) = self.queue.due_of(&lane.rule, now) else {
+        let is_ready = |worker: &&mut RuleWorker| !worker.is_busy && worker.rest(moment).is_zero();
+        for worker in self.workers.iter_mut().filter(is_ready) {
+            let Some(id) = self.queue.due_of(&worker.rule, now) else {
                 continue;
             };
-            let Some(delivery) = self.queue.begin(id, &lane.rule, now)? else {
+            let Some(delivery) = self.queue.begin(id, &worker.rule, now)? else {
                 continue;
             };
             let id = format!("{}-{id}", self.queue.state().instance);
             // A thread that is gone never settles; its rule's deliveries wait for the next start.
-            lane.is_busy = true;
-            let _ = lane.jobs.send(Job { id, delivery });
+            worker.is_busy = true;
+            let _ = worker.jobs.send(Job { id, delivery });
         }
         Ok(())
     }
 
-    fn settle(&mut self, lane: usize, id: DeliveryId, outcome: Outcome) {
-        let Some(lane) = self.lanes.get_mut(lane) else {
+    fn settle(&mut self, worker: usize, id: DeliveryId, outcome: Outcome) {
+        let Some(worker) = self.workers.get_mut(worker) else {
             return;
         };
         let now = (self.clock)();
-        lane.note(&outcome, now);
+        worker.note(&outcome, now);
         match &outcome {
-            Outcome::Delivered => tracing::info!("{}: delivery {id} is told", lane.rule.name),
+            Outcome::Delivered => tracing::info!("{}: delivery {id} is told", worker.rule.name),
             Outcome::Unreached(why) | Outcome::Later { why, .. } => {
-                tracing::warn!("{}: delivery {id} is tried again: {why}", lane.rule.name)
+                tracing::warn!("{}: delivery {id} is tried again: {why}", worker.rule.name)
             }
             Outcome::Refused(why) => {
-                tracing::error!("{}: delivery {id} is dropped: {why}", lane.rule.name)
+                tracing::error!("{}: delivery {id} is dropped: {why}", worker.rule.name)
             }
         }
-        self.queue.settle(id, outcome, &lane.rule, now.wall);
+        self.queue.settle(id, outcome, &worker.rule, now.wall);
     }
 
     /// How long nothing is due.
@@ -257,11 +257,11 @@ impl Engine {
         }
         let moment = (self.clock)();
         let now = moment.wall;
-        let idle = self.lanes.iter().filter(|it| !it.is_busy);
-        let due = idle.filter_map(|lane| {
-            let due = self.queue.next_due(&lane.rule, now)?;
+        let idle = self.workers.iter().filter(|it| !it.is_busy);
+        let due = idle.filter_map(|worker| {
+            let due = self.queue.next_due(&worker.rule, now)?;
             let seconds = due.saturating_sub(now).max(0).unsigned_abs();
-            Some(Duration::from_secs(seconds).max(lane.rest(moment)))
+            Some(Duration::from_secs(seconds).max(worker.rest(moment)))
         });
         let place = self.queue.is_place_unwritten().then_some(QUIET);
         due.chain(place)
@@ -273,10 +273,10 @@ impl Engine {
     /// Waits for attempts under way; what is not done by then is tried again, and said to be.
     fn finish(&mut self) {
         let until = Instant::now() + FINISH_WITHIN;
-        while self.lanes.iter().any(|it| it.is_busy) {
+        while self.workers.iter().any(|it| it.is_busy) {
             let left = until.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
-                Ok(Message::Settled(lane, id, outcome)) => self.settle(lane, id, outcome),
+                Ok(Message::Settled(worker, id, outcome)) => self.settle(worker, id, outcome),
                 Ok(_) => {}
                 Err(_) => break,
             }
@@ -288,11 +288,11 @@ impl Engine {
 }
 
 /// A rule's thread.
-fn work(lane: usize, mut tell: Box<dyn Tell>, jobs: &Receiver<Job>, back: &Sender<Message>) {
+fn work(worker: usize, mut tell: Box<dyn Tell>, jobs: &Receiver<Job>, back: &Sender<Message>) {
     while let Ok(job) = jobs.recv() {
         let outcome = tell.tell(&job);
         if back
-            .send(Message::Settled(lane, job.delivery.id, outcome))
+            .send(Message::Settled(worker, job.delivery.id, outcome))
             .is_err()
         {
             return;

@@ -424,7 +424,7 @@ impl Attempt<'_> {
         // The limit and what the living may hold beside it are passed by what is filled until that is counted twice.
         let reserve = (self.limit / 16).max(8 << 20);
         ensure!(
-            held > self.limit && most <= self.limit + reserve + self.limit / 8,
+            held > self.limit && most <= self.limit + reserve + self.limit / 4,
             "{most} bytes at most"
         );
         let mut modest = self.world.there("uid=60001 hold=100K say=there pause")?;

@@ -4,7 +4,7 @@
 use crate::tree::{Source, sources};
 
 /// Names that are not used, and what stands in their place.
-const FORMER: [(&str, &str); 61] = [
+const FORMER: [(&str, &str); 66] = [
     ("steward", "Daemon, Accounts, Responder"),
     ("governor", "backend"),
     ("sentry", "ring_reader"),
@@ -12,6 +12,11 @@ const FORMER: [(&str, &str); 61] = [
     ("surveyor", "pss_scanner"),
     ("newcomer", "initial_scan"),
     ("auditor", "ledger_check"),
+    ("lane", "scan_worker, rule_worker"),
+    ("notebook", "scan_results"),
+    ("leash", "stop_pipe"),
+    ("heirs", "inherited"),
+    ("chore", "task"),
     ("onlooker", "resource_scanner"),
     ("census", "pagemap_scan"),
     ("chores", "background"),

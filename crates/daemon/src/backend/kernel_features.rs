@@ -81,7 +81,7 @@ impl KernelFeatures {
         self.half.recorded_events()
     }
 
-    /// Has [`crate::fact::Fact::Level`] told, once, when the account holds `above` or more, or less than `below`.
+    /// Has [`crate::fact::Fact::WatchReached`] told, once, when the account holds `above` or more, or less than `below`.
     pub(crate) fn watch(&self, id: AccountId, above: Option<Bytes>, below: Bytes) -> Result<()> {
         let accounts = self.half.accounts();
         let account = accounts.all().find(|it| it.id == id && it.is_open);

@@ -9,8 +9,8 @@
 mod counters;
 mod given_back;
 mod initial_scans;
-mod lane;
 mod method;
+mod scan_worker;
 mod schedule;
 mod smaps_reader;
 
@@ -24,8 +24,8 @@ use bursar_kernel::{PssScans, Slot};
 pub(super) use counters::ScanCounters;
 use given_back::GivenBack;
 use initial_scans::InitialScans;
-use lane::{Lane, Progress};
 pub(super) use method::Method;
+use scan_worker::{Progress, ScanWorker};
 use schedule::{Finished, Schedule};
 use smaps_reader::Wake;
 
@@ -132,12 +132,12 @@ pub(super) fn start(
     let method = Arc::new(method);
     // A bursard before may have left it so: until nobody needs it.
     let is_watching = pss_scans.is_watching();
-    let lanes = (0..PssScans::PLACES).map(Lane::new).collect();
+    let workers = (0..PssScans::PLACES).map(ScanWorker::new).collect();
     let mut pss_scanner = PssScanner {
         pss_scans,
         asked,
         wake,
-        lanes,
+        workers,
         method,
         counters,
         schedule: Schedule::default(),
@@ -161,7 +161,7 @@ struct PssScanner {
     pss_scans: PssScans,
     asked: Receiver<Request>,
     wake: Wake,
-    lanes: Vec<Lane>,
+    workers: Vec<ScanWorker>,
     method: Arc<Method>,
     counters: Arc<ScanCounters>,
     schedule: Schedule,
@@ -206,9 +206,9 @@ impl PssScanner {
 
     fn next_due(&self) -> Option<Instant> {
         let now = Instant::now();
-        let is_busy = self.lanes.iter().any(Lane::is_busy);
+        let is_busy = self.workers.iter().any(ScanWorker::is_busy);
         let look = is_busy.then(|| now + LOOK);
-        let scans = self.free_lane().and_then(|_| self.schedule.next_due());
+        let scans = self.free_worker().and_then(|_| self.schedule.next_due());
         let initial = self.initial_scan_due();
         let unwatch = self.is_watching.then(|| self.last_needed + LINGER);
         [look, scans, initial, unwatch, self.next_given_back]
@@ -233,7 +233,7 @@ impl PssScanner {
 
     /// Everything that is due.
     fn attend(&mut self) {
-        for place in 0..self.lanes.len() {
+        for place in 0..self.workers.len() {
             self.attend_to(place);
         }
         let now = Instant::now();
@@ -242,7 +242,7 @@ impl PssScanner {
             let next = now + GIVEN_BACK_EVERY;
             self.next_given_back = self.pss_scans.is_anybody_noticed().then_some(next);
         }
-        while let Some(place) = self.free_lane() {
+        while let Some(place) = self.free_worker() {
             let Some(slot) = self.schedule.take_due(now) else {
                 break;
             };
@@ -261,41 +261,41 @@ impl PssScanner {
 
     /// Whether a scan is under way that somebody waits for.
     fn is_answering(&self) -> bool {
-        let mut lanes = self.lanes.iter();
-        lanes.any(|it| it.reason() == Some(Reason::Request))
+        let mut workers = self.workers.iter();
+        workers.any(|it| it.reason() == Some(Reason::Request))
     }
 
-    fn free_lane(&self) -> Option<usize> {
-        self.lanes.iter().position(|lane| !lane.is_busy())
+    fn free_worker(&self) -> Option<usize> {
+        self.workers.iter().position(|worker| !worker.is_busy())
     }
 
     /// When there is time for the next; one at a time.
     fn initial_scan_due(&self) -> Option<Instant> {
         let is_under_way = self
-            .lanes
+            .workers
             .iter()
             .any(|it| it.reason() == Some(Reason::InitialScan));
         let is_due = !is_under_way && !self.initial_scans.is_empty();
-        (is_due && self.free_lane().is_some()).then_some(self.next_initial_scan)
+        (is_due && self.free_worker().is_some()).then_some(self.next_initial_scan)
     }
 
     fn begin_initial_scan(&mut self) {
         // One that was asked of is looked at for that.
-        let newcomer = self.initial_scans.next();
-        let newcomer = newcomer.filter(|slot| !self.schedule.is_asked_of(*slot));
-        if let (Some(slot), Some(place)) = (newcomer, self.free_lane()) {
+        let initial = self.initial_scans.next();
+        let initial = initial.filter(|slot| !self.schedule.is_asked_of(*slot));
+        if let (Some(slot), Some(place)) = (initial, self.free_worker()) {
             self.begin(place, slot, Reason::InitialScan);
         }
     }
 
     fn begin(&mut self, place: usize, slot: Slot, reason: Reason) {
-        let Some(lane) = self.lanes.get_mut(place) else {
+        let Some(worker) = self.workers.get_mut(place) else {
             return;
         };
         if reason == Reason::Request {
             look_for_given_back(&self.given_back);
         }
-        let begun = lane.begin(slot, reason, &self.pss_scans, &self.method, &self.wake);
+        let begun = worker.begin(slot, reason, &self.pss_scans, &self.method, &self.wake);
         match begun {
             // While others read, for the kernel half waits longer for a scan that has begun.
             Ok(true) if reason == Reason::Request => self.watch(true),
@@ -311,15 +311,15 @@ impl PssScanner {
     }
 
     fn attend_to(&mut self, place: usize) {
-        let Some(lane) = self.lanes.get_mut(place) else {
+        let Some(worker) = self.workers.get_mut(place) else {
             return;
         };
-        match lane.check(&self.pss_scans, &self.method, &self.wake) {
+        match worker.check(&self.pss_scans, &self.method, &self.wake) {
             Ok(Progress::UnderWay) => {}
             Ok(Progress::Ended) => self.end(place),
             Err(error) => {
                 tracing::debug!(error = format!("{error:#}"), "a PSS scan failed");
-                if let Some(slot) = lane.give_up() {
+                if let Some(slot) = worker.give_up() {
                     self.schedule.failed(slot, Instant::now());
                 }
             }
@@ -328,10 +328,10 @@ impl PssScanner {
 
     /// Hands over what was found.
     fn end(&mut self, place: usize) {
-        let Some(scan) = self.lanes.get_mut(place).and_then(Lane::take) else {
+        let Some(scan) = self.workers.get_mut(place).and_then(ScanWorker::take) else {
             return;
         };
-        // Nobody watches for copies of a newcomer's shared pages: what is known of each process stays, and is not
+        // Nobody watches for copies of shared pages in an initial scan: what is known of each process stays, and is not
         // taken off.
         let is_asked = scan.reason == Reason::Request || self.schedule.is_asked_of(scan.slot);
         let lifetime = if is_asked {

@@ -70,13 +70,13 @@ pub(super) struct RingReader {
     events: Receiver<RingEvent>,
     waker: Waker,
     /// Gone with us: the thread ends.
-    leash: Option<OwnedFd>,
+    stop_pipe: Option<OwnedFd>,
 }
 
 impl RingReader {
     pub(super) fn start(mut source: EventSource, context: ReaderContext) -> Result<Self> {
         let waker = Waker::new().context("make an eventfd")?;
-        let (held, leash) =
+        let (held, stop_pipe) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
         let (outbox, events) = sync_channel(UNREAD);
         let waker_of_thread = waker.clone();
@@ -102,7 +102,7 @@ impl RingReader {
         Ok(Self {
             events,
             waker,
-            leash: Some(leash),
+            stop_pipe: Some(stop_pipe),
         })
     }
 
@@ -119,7 +119,7 @@ impl RingReader {
 
     /// Reads no more, and returns what was read last. What comes from now on waits in the ring.
     pub(super) fn end(&mut self) -> Vec<RingEvent> {
-        self.leash = None;
+        self.stop_pipe = None;
         let until = Instant::now() + TIMEOUT;
         let mut all = Vec::new();
         while let Ok(one) = self
@@ -272,7 +272,7 @@ fn ring_query(context: &ReaderContext) -> Result<(Proc, TimedQuery)> {
 fn watch(
     event_ring: &EventRing,
     left: Vec<KernelEvent>,
-    leash: &OwnedFd,
+    stop_pipe: &OwnedFd,
     context: &ReaderContext,
     outbox: &SyncSender<RingEvent>,
     waker: &Waker,
@@ -300,7 +300,7 @@ fn watch(
         waker.wake();
         let mut fds = [
             PollFd::new(event_ring, PollFlags::IN),
-            PollFd::new(leash, PollFlags::IN),
+            PollFd::new(stop_pipe, PollFlags::IN),
         ];
         let look_again = (!unsent.0.is_empty()).then_some(&LOOK_AGAIN);
         match poll(&mut fds, look_again) {

@@ -36,7 +36,7 @@ fn at(second: Seconds) -> Moment {
 
 #[test]
 fn a_rule_pauses_when_nobody_is_reached_and_not_for_what_one_delivery_was_answered() {
-    let mut lane = Lane {
+    let mut worker = RuleWorker {
         rule: rule(0),
         jobs: sync_channel(1).0,
         is_busy: false,
@@ -44,16 +44,16 @@ fn a_rule_pauses_when_nobody_is_reached_and_not_for_what_one_delivery_was_answer
         resumes: None,
     };
     for _ in 0..10 {
-        lane.note(&Outcome::later("status 503".to_owned()), at(5));
-        assert!(lane.rest(at(5)).is_zero());
+        worker.note(&Outcome::later("status 503".to_owned()), at(5));
+        assert!(worker.rest(at(5)).is_zero());
     }
     for _ in 0..10 {
-        lane.note(&Outcome::Unreached("no connection".to_owned()), at(5));
+        worker.note(&Outcome::Unreached("no connection".to_owned()), at(5));
     }
-    assert_eq!(lane.rest(at(5)), LONGEST_LANE_PAUSE);
-    assert_eq!(lane.rest(at(65)), Duration::ZERO);
-    lane.note(&Outcome::later("status 503".to_owned()), at(5));
-    assert!(lane.rest(at(5)).is_zero());
+    assert_eq!(worker.rest(at(5)), LONGEST_WORKER_PAUSE);
+    assert_eq!(worker.rest(at(65)), Duration::ZERO);
+    worker.note(&Outcome::later("status 503".to_owned()), at(5));
+    assert!(worker.rest(at(5)).is_zero());
 }
 
 /// The numbers of its events, and when it came.
@@ -110,12 +110,12 @@ fn engine(state: &Path, server: &Server) -> (Engine, SyncSender<StreamItem>) {
 fn settle_all(engine: &mut Engine) -> Seconds {
     loop {
         engine.turn().unwrap();
-        if !engine.lanes.iter().any(|it| it.is_busy) {
+        if !engine.workers.iter().any(|it| it.is_busy) {
             break;
         }
-        while engine.lanes.iter().any(|it| it.is_busy) {
+        while engine.workers.iter().any(|it| it.is_busy) {
             match engine.inbox.recv().unwrap() {
-                Message::Settled(lane, id, outcome) => engine.settle(lane, id, outcome),
+                Message::Settled(worker, id, outcome) => engine.settle(worker, id, outcome),
                 other => panic!("{other:?}"),
             }
         }

@@ -5,7 +5,6 @@
 //! first, the facts are read then, and the pidfd is asked afterwards whether its process still lived;
 //! if so, the facts were its own.
 
-
 use bursar_host::{HostError, Pidfd, Proc, ProcessQuery};
 use bursar_model::{Bytes, Pid, Uid};
 

@@ -31,7 +31,7 @@ impl BpfBackend {
         self.vacant = self.kernel.half.accounts().vacant().collect();
         self.establish(plan)?;
         if let Some(bounds) = &plan.default {
-            self.settle_heirs(plan, bounds)?;
+            self.open_inherited(plan, bounds)?;
         }
         // Who has left a shared account, or come into one, pays elsewhere from now on.
         self.kernel.half.configure(&self.kernel.settings)?;
@@ -147,12 +147,12 @@ impl BpfBackend {
     }
 
     /// Histories of users that only `default` covers live on in accounts of their own.
-    fn settle_heirs(&mut self, plan: &Plan, bounds: &Bounds) -> Result<()> {
-        let heirs = self.inherited.keys().copied();
-        let heirs: Vec<_> = heirs
+    fn open_inherited(&mut self, plan: &Plan, bounds: &Bounds) -> Result<()> {
+        let inherited = self.inherited.keys().copied();
+        let inherited: Vec<_> = inherited
             .filter(|&id| self.has_account_by_default(plan, id))
             .collect();
-        heirs
+        inherited
             .into_iter()
             .try_for_each(|id| self.cover(id, bounds, &plan.default_rows))
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::{HostError, PageFlags, Proc, Rollup};
-use bursar_kernel::{Notebook, PssScans, Sharer, Slot};
+use bursar_kernel::{PssScans, ScanResults, Sharer, Slot};
 use bursar_model::{Bytes, Pid};
 use bursar_reap::Priority;
 use bursar_watchdog::{AbandonableWorker, Abandoned, Guard, Owner};
@@ -83,7 +83,7 @@ pub(super) fn start(pss_scans: &PssScans, method: &Arc<Method>, wake: Wake) -> R
         // Where the kernel does not tell, such pages count.
         page_flags: PageFlags::open(&proc).ok(),
         proc,
-        notebook: pss_scans.notebook()?,
+        results: pss_scans.results()?,
         method: Arc::clone(method),
     };
     let priority = method.priority;
@@ -120,7 +120,7 @@ pub(super) fn start(pss_scans: &PssScans, method: &Arc<Method>, wake: Wake) -> R
 struct Thread {
     proc: Proc,
     page_flags: Option<PageFlags>,
-    notebook: Notebook,
+    results: ScanResults,
     method: Arc<Method>,
 }
 
@@ -149,7 +149,7 @@ impl Thread {
             };
             *pages = pages.saturating_add(self.method.page.pages_within(rollup.rss).get());
             let found = self.method.weigh(&rollup, sharer);
-            if let Err(error) = self.notebook.note(index, found) {
+            if let Err(error) = self.results.note(index, found) {
                 return Ok(Err(error.into()));
             }
         }

@@ -39,19 +39,19 @@ struct {
 } births SEC(".maps");
 
 /* Who grows, and who pays for it. By number: a global function hands on no pointers. */
-struct grower {
+struct requester {
 	__u32 slot;
 	__u32 record;	/* NOBODY: there was no room for one */
 };
 
-static __always_inline struct mm_record *record_of(const struct grower *grower)
+static __always_inline struct mm_record *record_of(const struct requester *requester)
 {
-	return grower->record != NOBODY ? record_at(grower->record) : NULL;
+	return requester->record != NOBODY ? record_at(requester->record) : NULL;
 }
 
 /* The running process, whose memory is its own here in every hook. False: nobody grows, or nothing bounds
  * it. Global, as the two below are: verified once, not in each state of the callers. */
-__noinline int find_grower(struct grower *grower)
+__noinline int find_requester(struct requester *requester)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct ledger_state *state = ledger_state();
@@ -62,7 +62,7 @@ __noinline int find_grower(struct grower *grower)
 	__u32 index, slot = NOBODY;
 	bool missed;
 
-	if (!grower || !state || !mm || is_beyond_refusal(state, me))
+	if (!requester || !state || !mm || is_beyond_refusal(state, me))
 		return false;
 	if (payer_of_owner(state, mm->owner, &payer) != OWNER_FOUND &&
 	    payer_of_owner(state, me, &payer) != OWNER_FOUND)
@@ -73,10 +73,10 @@ __noinline int find_grower(struct grower *grower)
 	    (account->barrier_pages == NO_BOUND_PAGES && account->limit_pages == NO_BOUND_PAGES &&
 	     account->private_barrier_pages == NO_BOUND_PAGES))
 		return false;
-	grower->slot = slot;
+	requester->slot = slot;
 	/* No room for it: then it is held against the account all the same, by what is held. */
-	grower->record = index;
-	record = missed ? record_of(grower) : NULL;
+	requester->record = index;
+	record = missed ? record_of(requester) : NULL;
 	if (record) {
 		sync_at(record, number_of(mm));
 		book(record, account, slot);
@@ -114,12 +114,12 @@ static __noinline int end_birth(__u64 task)
 }
 
 /* S5's privvmpages: charged with the request, not when touched. Returns 1 where it passes. */
-__noinline int commit(struct grower *grower, __s64 pages, __s64 credit, const struct tops *tops)
+__noinline int commit(struct requester *requester, __s64 pages, __s64 credit, const struct tops *tops)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct ledger_state *state = ledger_state();
-	struct mm_record *record = grower ? record_of(grower) : NULL;
-	struct account *account = grower ? account_at(grower->slot) : NULL;
+	struct mm_record *record = requester ? record_of(requester) : NULL;
+	struct account *account = requester ? account_at(requester->slot) : NULL;
 
 	if (!state || !record || !account || !tops)
 		return 0;
@@ -128,7 +128,7 @@ __noinline int commit(struct grower *grower, __s64 pages, __s64 credit, const st
 	/* What was unmapped since, and a first try of this very call (mremap asks twice), ends here. */
 	sync_commitment(record, account, probe_commitment(record, (__u64)me->mm));
 	if (!try_charge(account, pages, pages, credit, tops)) {
-		if (!recount(state, account, grower->slot) ||
+		if (!recount(state, account, requester->slot) ||
 		    !try_charge(account, pages, pages, credit, tops))
 			return 0;
 	}
@@ -137,10 +137,10 @@ __noinline int commit(struct grower *grower, __s64 pages, __s64 credit, const st
 }
 
 /* Returns 1 where the account, as it is, has room for so much. Nothing is charged. */
-__noinline int has_room(struct grower *grower, __s64 pages, __s64 credit, __s64 top)
+__noinline int has_room(struct requester *requester, __s64 pages, __s64 credit, __s64 top)
 {
 	struct ledger_state *state = ledger_state();
-	struct account *account = grower ? account_at(grower->slot) : NULL;
+	struct account *account = requester ? account_at(requester->slot) : NULL;
 	struct mm_record *record;
 	__s64 level, kept_back;
 
@@ -153,27 +153,28 @@ __noinline int has_room(struct grower *grower, __s64 pages, __s64 credit, __s64 
 	/* Near: what CPUs keep back matters. Reading all of it is dear, and is done once: then events tell. */
 	if (!come_near(state, account) && level <= top)
 		return 1;
-	record = record_of(grower);
+	record = record_of(requester);
 	if (record) {
 		sync_at(record, number_of(bpf_get_current_task_btf()->mm));
-		book(record, account, grower->slot);
+		book(record, account, requester->slot);
 	}
-	recount(state, account, grower->slot);
+	recount(state, account, requester->slot);
 	return level_of(account, pages, pages, credit, false) <= top;
 }
 
 /* What is committed counts against the account's barrier, its own bound, or both. */
-static __always_inline int fits_within(struct grower *grower, __s64 pages, __s64 credit, struct tops *tops, bool is_private)
+static __always_inline int fits_within(struct requester *requester, __s64 pages, __s64 credit, struct tops *tops,
+				       bool is_private)
 {
-	struct account *account = account_at(grower->slot);
-	bool is_committed = is_private && account && counts_commitment(account) && grower->record != NOBODY;
+	struct account *account = account_at(requester->slot);
+	bool is_committed = is_private && account && counts_commitment(account) && requester->record != NOBODY;
 
 	if (!is_committed || account->measure != MEASURE_COMMITTED) {
-		if (tops->level != NO_BOUND_PAGES && !has_room(grower, pages, credit, tops->level))
+		if (tops->level != NO_BOUND_PAGES && !has_room(requester, pages, credit, tops->level))
 			return 0;
 		tops->level = NO_BOUND_PAGES;
 	}
-	return !is_committed || commit(grower, pages, credit, tops);
+	return !is_committed || commit(requester, pages, credit, tops);
 }
 
 /* What each login may ask for beyond the barrier, in programs that have no more than that. */
@@ -195,17 +196,17 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 {
 	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
 	struct ledger_state *state = ledger_state();
-	struct grower grower = {};
+	struct requester requester = {};
 	struct mm_record *record;
 	struct account *account;
 	__s64 credit = 0, own, most, asked;
 	struct tops tops;
 	bool by_level;
 
-	if ((pages <= 0 && request != REQUEST_EXEC) || !state || !mm || !find_grower(&grower))
+	if ((pages <= 0 && request != REQUEST_EXEC) || !state || !mm || !find_requester(&requester))
 		return false;
-	account = account_at(grower.slot);
-	record = record_of(&grower);
+	account = account_at(requester.slot);
+	record = record_of(&requester);
 	if (!account)
 		return false;
 	/* By what is held exec was let pass, up to the limit: who is refused an image dies. */
@@ -229,21 +230,21 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	}
 	if (!by_level)
 		tops.level = NO_BOUND_PAGES;
-	if (fits_within(&grower, pages, credit, &tops, is_private))
+	if (fits_within(&requester, pages, credit, &tops, is_private))
 		return false;
 	/* Small ones only: a large one would be killed at the limit instead of being refused. */
 	most = login_reserve_of_memory(account);
 	if (own + pages <= most && take_login_reserve(login_of_me(), asked, most)) {
 		tops.level = by_level ? top_of_beginners(account->limit_pages) : NO_BOUND_PAGES;
 		tops.private = top_of_beginners(account->private_barrier_pages);
-		if (fits_within(&grower, pages, credit, &tops, is_private))
+		if (fits_within(&requester, pages, credit, &tops, is_private))
 			return false;
 	}
 	if (is_private && passes_private(account, pages, &tops)) {
-		tell_private_refusal(account, grower.slot, asked);
+		tell_private_refusal(account, requester.slot, asked);
 		return !account->private_observed;
 	}
-	tell_refusal(account, grower.slot, request, asked, level_now(account));
+	tell_refusal(account, requester.slot, request, asked, level_now(account));
 	return !is_observed(account);
 }
 
@@ -326,15 +327,15 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 {
 	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
 	struct ledger_state *state = ledger_state();
-	struct grower grower = {};
+	struct requester requester = {};
 	struct birth birth = {};
 	struct account *account;
 	struct tops tops = { NO_BOUND_PAGES, NO_BOUND_PAGES };
 	bool is_small, is_private;
 
-	if (!mm || !state || (clone_flags & CLONE_VM) || !find_grower(&grower))
+	if (!mm || !state || (clone_flags & CLONE_VM) || !find_requester(&requester))
 		return 0;
-	account = account_at(grower.slot);
+	account = account_at(requester.slot);
 	if (!account)
 		return 0;
 	if (account->measure != MEASURE_COMMITTED && admit(pages_of_tables((__u64)mm), REQUEST_FORK, false))
@@ -342,7 +343,7 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 	if (!counts_commitment(account))
 		return 0;
 
-	birth.slot = grower.slot;
+	birth.slot = requester.slot;
 	birth.pages = (__s64)mm->data_vm + (__s64)mm->stack_vm;
 	is_small = birth.pages <= by_page_size(SMALL_PAGES);
 	if (account->measure == MEASURE_COMMITTED)
@@ -354,13 +355,13 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 				tops.level = top_of_beginners(account->limit_pages);
 			tops.private = top_of_beginners(account->private_barrier_pages);
 		}
-		recount(state, account, grower.slot);
+		recount(state, account, requester.slot);
 		if (!try_charge(account, birth.pages, 0, 0, &tops)) {
 			is_private = passes_private(account, birth.pages, &tops);
 			if (is_private)
-				tell_private_refusal(account, grower.slot, birth.pages);
+				tell_private_refusal(account, requester.slot, birth.pages);
 			else
-				tell_refusal(account, grower.slot, REQUEST_FORK, birth.pages, level_now(account));
+				tell_refusal(account, requester.slot, REQUEST_FORK, birth.pages, level_now(account));
 			if (!(is_private ? account->private_observed : is_observed(account)))
 				return -EAGAIN;
 			__sync_fetch_and_add(&account->committed_pages, birth.pages);
@@ -412,15 +413,15 @@ static __always_inline int refuse_exec(void)
 {
 	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
 	struct ledger_state *state = ledger_state();
-	struct grower grower = {};
+	struct requester requester = {};
 	struct mm_record *record;
 	struct account *account;
 	__s64 own = 0, top;
 
-	if (!mm || !state || !find_grower(&grower))
+	if (!mm || !state || !find_requester(&requester))
 		return 0;
-	account = account_at(grower.slot);
-	record = record_of(&grower);
+	account = account_at(requester.slot);
+	record = record_of(&requester);
 	if (!account || account->limit_pages == NO_BOUND_PAGES)
 		return 0;
 	top = account->limit_pages + by_page_size(RESERVE_PAGES);
@@ -428,9 +429,9 @@ static __always_inline int refuse_exec(void)
 	if (record && mm->mm_users.counter == 1)
 		own = account->measure == MEASURE_COMMITTED ? record->committed_pages :
 							      pages_booked(record->booked);
-	if (has_room(&grower, -own, 0, top))
+	if (has_room(&requester, -own, 0, top))
 		return 0;
-	tell_refusal(account, grower.slot, REQUEST_EXEC, 0, level_now(account));
+	tell_refusal(account, requester.slot, REQUEST_EXEC, 0, level_now(account));
 	return is_observed(account) ? 0 : -ENOMEM;
 }
 
@@ -460,15 +461,15 @@ static __always_inline bool is_secret_memory(const struct qstr *name)
  * whoever is bounded gets none. */
 static __noinline int refuse_secret_memory(void)
 {
-	struct grower grower = {};
+	struct requester requester = {};
 	struct account *account;
 
-	if (!find_grower(&grower))
+	if (!find_requester(&requester))
 		return 0;
-	account = account_at(grower.slot);
+	account = account_at(requester.slot);
 	if (!account)
 		return 0;
-	tell_refusal(account, grower.slot, REQUEST_SECRET, 0, level_now(account));
+	tell_refusal(account, requester.slot, REQUEST_SECRET, 0, level_now(account));
 	return is_observed(account) ? 0 : -ENOMEM;
 }
 
@@ -487,24 +488,24 @@ enum { EINPROGRESS = 115 };
 static __noinline int reserve_by_prctl(__u64 operation, __u64 pages)
 {
 	struct ledger_state *state = ledger_state();
-	struct grower grower = {};
+	struct requester requester = {};
 	struct mm_record *record;
 	struct account *account;
 	__s64 change = 0;
 	int err;
 
-	if (!state || !find_grower(&grower))
+	if (!state || !find_requester(&requester))
 		return -ENXIO;
 	err = answer_prctl(operation, pages, &change);
 	if (err)
 		return err;
 	if (!change)
 		return -EINPROGRESS;
-	account = account_at(grower.slot);
-	record = record_of(&grower);
+	account = account_at(requester.slot);
+	record = record_of(&requester);
 	if (!record || !account)
 		return -ENOMEM;
-	err = change_reservation(state, account, grower.slot, record, change);
+	err = change_reservation(state, account, requester.slot, record, change);
 	return err ? err : -EINPROGRESS;
 }
 

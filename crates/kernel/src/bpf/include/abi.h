@@ -65,17 +65,17 @@ enum event_kind {
 	EVENT_NO_VICTIM = 4,	/* over the limit and nothing that may be killed */
 	EVENT_FREED = 5,	/* a killed process's address space is gone */
 	EVENT_UNRECORDED = 7,	/* no room for a process: only a walk over all tasks counts it */
-	EVENT_UNDEFENDED = 6,	/* processes whose oom_score_adj is not what the last defence wants */
+	EVENT_OOM_SCORE_DUE = 6,	/* processes whose oom_score_adj is not what the last defence wants */
 	EVENT_REFUSED = 8,	/* the gate answered ENOMEM or EAGAIN; once a second and account */
 	EVENT_FILES = 9,	/* over the limit by files that no kill would free */
 	EVENT_COUNT_FILES = 10,	/* more files than a timer may count: user half, run count_files */
 	EVENT_PSS_SCAN = 11,	/* how much do this account's processes share? user half, look */
-	EVENT_BILL = 12,	/* a beancounter refused (beancounters.h): request is its row, the amounts are
+	EVENT_ROW_REFUSED = 12,	/* a beancounter refused (beancounters.h): request is its row, the amounts are
 				 * in its own unit; once a second, row and account */
 	EVENT_SHORTAGE = 13,	/* the machine may be short of memory; at each tick until the last defence is up */
 	EVENT_RUN_KILLER = 14,	/* an account is over a bound, and the event may not decide: user half, run_oom_killer */
 	EVENT_WOULD_KILL = 17,	/* observed: a victim was chosen, and nothing was sent to it */
-	EVENT_LEVEL = 16,	/* at a level that the user half watches; once, until it says the next one */
+	EVENT_WATCH_REACHED = 16,	/* at a level that the user half watches; once, until it says the next one */
 	EVENT_DYING = 15,	/* a process that we have not killed is dying; start and number are 0 where it has left
 				 * its address space, and pid is who had it last then */
 };

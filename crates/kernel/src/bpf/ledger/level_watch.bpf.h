@@ -22,7 +22,7 @@ __noinline int tell_watched(__u32 slot, __s64 level, __u32 trigger)
 	if (!state || !account || (account->flags & ACCOUNT_PAUSED) ||
 	    __sync_val_compare_and_swap(&account->watched, 1, 0) != 1)
 		return 0;
-	event = begin_event(EVENT_LEVEL, trigger, bpf_ktime_get_ns());
+	event = begin_event(EVENT_WATCH_REACHED, trigger, bpf_ktime_get_ns());
 	if (!event)
 		return 0;
 	event->account = slot;

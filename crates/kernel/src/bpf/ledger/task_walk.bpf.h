@@ -95,7 +95,7 @@ static __noinline int tell_undefended(struct ledger_state *state, __u32 count, _
 	if (count == state->undefended_told || now - state->undefended_ns < UNDEFENDED_PAUSE_NS)
 		return 0;
 	state->undefended_told = count;
-	event = begin_event(EVENT_UNDEFENDED, trigger, now);
+	event = begin_event(EVENT_OOM_SCORE_DUE, trigger, now);
 	if (!event)
 		return 0;
 	state->undefended_ns = now;

@@ -78,7 +78,7 @@ static __always_inline struct event *begin_row_refusal(struct ledger_state *stat
 	__sync_fetch_and_add(untold, 1);
 	if (!may_tell(told, ROW_REFUSAL_PAUSE_NS, now))
 		return NULL;
-	event = reserve_event(state, EVENT_BILL, TRIGGER_EVENT, now);
+	event = reserve_event(state, EVENT_ROW_REFUSED, TRIGGER_EVENT, now);
 	if (!event)
 		return NULL;
 	event->account = slot;

@@ -16,9 +16,9 @@ use super::{Method, Reason};
 /// A reader that sleeps for so long without a moment of work is lost.
 const TIMEOUT: Duration = Duration::from_millis(400);
 
-/// The place.
+/// One place for a scan, and the thread that reads for it.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct ScanWorker {
     place: u32,
     /// None where the last one was lost, or none was needed yet.
     reader: Option<SmapsReader>,
@@ -45,7 +45,7 @@ pub(super) enum Progress {
     Ended,
 }
 
-impl Lane {
+impl ScanWorker {
     pub(super) fn new(place: u32) -> Self {
         Self {
             place,
