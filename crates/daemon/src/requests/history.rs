@@ -177,8 +177,8 @@ pub(super) fn why(
         let is_its = |event: &&Event| inside.is_some() && event.pid == inside && viewer.sees(event);
         story = self::story(history.recent().filter(is_its), tell);
     }
-    // The last kill of an account is always remembered, one before it may be in the files, as may a user's
-    // last in an account of several: for root, as above.
+    // The last kill of an account is remembered as long as there is room, one before it may be in the files, as may a
+    // user's last in an account of several: for root, as above.
     let is_asked = pid.is_some() || whose.is_some();
     if uid.get() == 0 && is_asked && !story.iter().any(is_kill) && !history.remembers("") {
         let of_it = history.stored(is_asked_for);
@@ -190,6 +190,11 @@ pub(super) fn why(
     match whose {
         Some(whose) if story.is_empty() => whose.insist()?,
         _ => {}
+    }
+    // "None" would be more than is known. Of a process by its number the command says so itself.
+    if story.is_empty() && uid.get() != 0 && pid.is_none() && history.lacks_kills() {
+        let message = "no kill is recorded for you among what is remembered; an administrator can ask for what is older";
+        return Err(refusal(ErrorKind::NotFound, message));
     }
     Ok(Reply::Why(story))
 }
