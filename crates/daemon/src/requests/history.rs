@@ -110,9 +110,19 @@ fn own_events<'a>(
     let own = accounts.payers.of(payer).map(|(id, _)| id);
     let own = own.map(|id| accounts.name_of(id));
     let viewer = Viewer::new(accounts, requester.uid);
+    let names = names_of_payer(own, &viewer.own);
     history.recent().filter(move |event| {
-        own.is_some() && event.account.as_deref() == own.as_deref() && viewer.sees(event)
+        let account = event.account.as_ref();
+        account.is_some_and(|it| names.contains(it)) && viewer.sees(event)
     })
+}
+
+/// What events call the account that a user pays into: one of his own by his number as well.
+fn names_of_payer(account: Option<String>, own: &[String]) -> Vec<String> {
+    match account {
+        Some(name) if own.contains(&name) => own.to_vec(),
+        account => account.into_iter().collect(),
+    }
 }
 
 /// The last kills and refusals of the requester's own events.
@@ -264,6 +274,16 @@ mod tests {
         assert!(!may_see(&told(Some("=lab"), Some(5001)), uid, &own));
         assert!(!may_see(&told(None, None), uid, &own));
         assert!(may_see(&told(None, None), Uid::new(0), &[]));
+    }
+
+    #[test]
+    fn a_kill_recorded_under_the_number_is_of_the_users_own_account_and_of_no_other() {
+        let own = ["alice".to_owned(), "1001".to_owned()];
+        let names = |account: &str| names_of_payer(Some(account.to_owned()), &own);
+        assert_eq!(names("alice"), own);
+        assert_eq!(names("1001"), own);
+        assert_eq!(names("=lab"), ["=lab"]);
+        assert!(names_of_payer(None, &own).is_empty());
     }
 
     #[test]
