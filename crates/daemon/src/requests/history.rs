@@ -11,6 +11,7 @@ use super::permission::Answer;
 use super::permission::{only_root, refusal};
 use super::whose::Whose;
 use crate::accounts::Accounts;
+use crate::briefings::Briefed;
 use crate::control::Requester;
 use crate::history::{History, is_kill};
 use crate::recorder::KERNELS_OOM_KILLER;
@@ -143,17 +144,20 @@ pub(super) fn recent(
     last
 }
 
-/// The kills after a moment among the requester's own events.
+/// The kills that the requester was not told of among his own events.
 pub(super) fn kills_since(
     accounts: &mut Accounts,
     history: &History,
     requester: Requester,
-    since: &str,
+    briefed: Option<&Briefed>,
 ) -> Vec<Event> {
-    // RFC 3339 in UTC with a fixed number of digits sorts as text.
-    let is_told = |event: &&Event| event.event == EventKind::Kill && event.time.as_str() > since;
+    let now = clock::rfc3339(SystemTime::now());
+    let last = history.next_number().saturating_sub(1);
+    let briefed = briefed.filter(|it| !it.is_to_come(&now, last));
+    let is_new = |event: &Event| briefed.is_none_or(|it| it.is_before(event));
     let own = own_events(accounts, history, requester);
-    own.filter(is_told).cloned().collect()
+    let kills = own.filter(|it| it.event == EventKind::Kill && is_new(it));
+    kills.cloned().collect()
 }
 
 pub(super) fn why(
