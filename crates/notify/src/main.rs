@@ -108,7 +108,7 @@ fn look(arguments: &Arguments) -> Result<()> {
     let (state, is_running) = report::look(&state)?;
     let text = metrics::exposition(&state, is_running, Timestamp::now().as_second())?;
     match &arguments.textfile {
-        Some(path) => bursar_host::replace_file(path, &text)
+        Some(path) => bursar_host::replace_file(path, &text, 0o644)
             .with_context(|| format!("write {path:?}; see to the directory's permissions")),
         None => {
             print!("{text}");
