@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar check`: are the files right, before bursard reads them. Asks no daemon, but with `--live`.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bursar_config::{
     BackendChoice, Config, ConfigError, Finding, LAST_GOOD, Limits, Machine, Severity,
 };
 use bursar_host::{ExemptCgroups, Mounts, Proc, Users, uid_min};
-use bursar_model::{Bytes, SizeSpec, Who};
+use bursar_model::{Bytes, SizeSpec, Uid, Who};
 use bursar_protocol::{LimitsText, Operation, Preview, Reply};
 use clap::Args;
 use rustix::system::sysinfo;
@@ -20,6 +24,9 @@ use crate::failure::{Code, Failure};
 use crate::output;
 use crate::view::preview::preview;
 use crate::view::words::count;
+
+/// What looking up users may take in all: apt and a reload wait for this. Who was not looked up gets no remark.
+const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Check the configuration and the limits, or one file
 ///
@@ -254,20 +261,28 @@ fn pins_elsewhere(config: &Config) -> Option<String> {
 /// Entries of users below UID_MIN. Root's are found without asking who is there.
 fn on_system_accounts(limits: &Limits) -> Vec<Finding> {
     let uid_min = uid_min(Path::new("/etc/login.defs")).uid;
-    let mut users = Users::new(limits.len());
-    let mut is_system = |who: &Who| {
-        let uid = match who {
-            Who::Uid(uid) => Some(*uid),
-            Who::User(name) => users.by_name(name).found().map(|it| it.uid),
-            Who::Group(_) | Who::Shared(_) | Who::Default => None,
-        };
-        uid.is_some_and(|uid| uid.get() > 0 && uid < uid_min)
-    };
     let limiting = limits.iter().filter(|it| {
         let by_memory = it.memory.is_some_and(|it| it.limit != SizeSpec::None);
         by_memory || it.rows.values().any(|it| !it.is_unlimited())
     });
-    let found = limiting.filter(|it| is_system(&it.who));
+    let limiting: Vec<_> = limiting.collect();
+    let names = limiting.iter().filter_map(|it| match &it.who {
+        Who::User(name) => Some(name.clone()),
+        Who::Uid(_) | Who::Group(_) | Who::Shared(_) | Who::Default => None,
+    });
+    let names: Vec<String> = names.collect();
+    let mut users = Users::new(names.len()).with_timeout(LOOK_UP_TIMEOUT);
+    let look_up = move |name: &str| users.by_name(name).found().map(|it| it.uid);
+    let uids = uids_of(names, LOOK_UP_TIMEOUT, look_up);
+    let is_system = |who: &Who| {
+        let uid = match who {
+            Who::Uid(uid) => Some(*uid),
+            Who::User(name) => uids.get(name).copied(),
+            Who::Group(_) | Who::Shared(_) | Who::Default => None,
+        };
+        uid.is_some_and(|uid| uid.get() > 0 && uid < uid_min)
+    };
+    let found = limiting.iter().filter(|it| is_system(&it.who));
     let finding = found.map(|it| Finding {
         severity: Severity::Remark,
         path: it.path.to_path_buf(),
@@ -277,6 +292,33 @@ fn on_system_accounts(limits: &Limits) -> Vec<Finding> {
         remedy: "limit ordinary users instead".into(),
     });
     finding.collect()
+}
+
+/// The numbers of users, as far as they are found in time.
+fn uids_of(
+    names: Vec<String>,
+    timeout: Duration,
+    mut look_up: impl FnMut(&str) -> Option<Uid> + Send + 'static,
+) -> HashMap<String, Uid> {
+    let deadline = Instant::now() + timeout;
+    let (found, uids) = channel();
+    let look_up_all = move || {
+        for name in names {
+            if Instant::now() >= deadline {
+                return;
+            }
+            if let Some(uid) = look_up(&name)
+                && found.send((name, uid)).is_err()
+            {
+                return;
+            }
+        }
+    };
+    // One name alone may take a directory's time-out. The thread ends with the command.
+    let thread = thread::Builder::new().spawn(look_up_all);
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let known = std::iter::from_fn(|| uids.recv_timeout(left()).ok());
+    thread.map_or_else(|_| HashMap::new(), |_| known.collect())
 }
 
 /// What bursard says of a file that is right.
@@ -400,6 +442,22 @@ mod tests {
     use bursar_config::Sysctl;
 
     use super::*;
+
+    #[test]
+    fn a_directory_that_hangs_costs_a_remark_and_not_the_command() {
+        let (_hangs, gate) = channel::<()>();
+        let look_up = move |name: &str| match name {
+            "bin" => Some(Uid::new(2)),
+            _ => gate.recv().map(|()| Uid::new(3)).ok(),
+        };
+        let names = ["bin", "slow", "sys"].map(str::to_owned).to_vec();
+        let begun = Instant::now();
+        let uids = uids_of(names, Duration::from_millis(50), look_up);
+        assert_eq!(uids, HashMap::from([("bin".to_owned(), Uid::new(2))]));
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        let uids = uids_of(vec!["bin".to_owned()], Duration::from_secs(3600), |_| None);
+        assert!(uids.is_empty() && begun.elapsed() < Duration::from_secs(20));
+    }
 
     #[test]
     fn a_ratio_whose_twin_is_set_is_remarked() {
