@@ -32,7 +32,8 @@ const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// Without FILE: /etc/bursar/bursar.toml and the file of limits that it names, each with its drop-ins.
 /// Errors are shown as file:line: key: what is wrong; what to do. --live also asks bursard what limits would
-/// change for those who are there now. Exit codes: 0 right, 2 errors; 1 with --live: somebody would be killed.
+/// change for those who are there now. Exit codes: 0 right, 2 errors; 1 with --live: somebody would be killed; 1 with
+/// --reloaded: the limits are not in force.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     /// A file of limits, or a configuration; its drop-ins (FILE.d/*.toml) are read as well
@@ -41,6 +42,9 @@ pub(crate) struct Check {
     /// were limits.toml. Without FILE, with the one in use or with a drop-in of it: at a reload
     #[arg(long)]
     live: bool,
+    /// With --live, after a reload: fail where it did not put the limits in force, whatever the reason
+    #[arg(long, requires = "live", conflicts_with = "file")]
+    reloaded: bool,
 }
 
 /// What was found.
@@ -112,6 +116,9 @@ impl Check {
         match (report.errors.is_empty(), report.live) {
             (false, _) => Err(Failure::Answer(Code::Usage)),
             (true, Some(live)) if live.refused => Err(Failure::Answer(Code::Failed)),
+            (true, Some(live)) if self.reloaded && live.not_in_force.is_some() => {
+                Err(Failure::Answer(Code::Failed))
+            }
             (true, _) => Ok(()),
         }
     }
