@@ -2,6 +2,7 @@
 //! Who asks, which daemon, and in which form they want the answer.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bursar_model::Uid;
 use bursar_protocol::{Client, Operation, Reply};
@@ -62,6 +63,11 @@ impl Caller {
 
     pub(crate) fn connect(&self) -> Result<Client, Failure> {
         Ok(Client::connect(&self.socket)?)
+    }
+
+    /// For who waits no longer than this to be let in, and then for each answer.
+    pub(crate) fn connect_within(&self, timeout: Duration) -> Result<Client, Failure> {
+        Ok(Client::connect_within(&self.socket, timeout)?)
     }
 
     /// The daemon's answer; its refusal is a failure.

@@ -2,8 +2,9 @@
 //! What tests show: accounts, events and a daemon as they may come over the socket.
 
 use bursar_model::{
-    AccountKind, AccountStatus, BackendKind, Bytes, Candidate, DaemonStatus, Event, EventKind,
-    GateMode, GateStatus, KernelHalfStatus, Nanos, Pid, ReapStatus, Resource, Row, Trigger, Uid,
+    AccountKind, AccountStatus, BackendKind, Bytes, Candidate, DaemonCounts, DaemonStatus, Event,
+    EventKind, GateMode, GateStatus, KernelHalfStatus, Nanos, Pid, ReapStatus, Resource, Row,
+    Trigger, Uid,
 };
 use jiff::tz::{Offset, TimeZone};
 
@@ -97,6 +98,7 @@ pub(crate) fn daemon(accounts: Vec<AccountStatus>) -> DaemonStatus {
         reaps: ReapStatus::default(),
         accounts,
         remarks: Vec::new(),
+        counts: DaemonCounts::default(),
     }
 }
 

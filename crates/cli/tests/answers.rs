@@ -40,6 +40,7 @@ fn no_accounts() -> DaemonStatus {
         reaps: ReapStatus::default(),
         accounts: Vec::new(),
         remarks: Vec::new(),
+        counts: bursar_model::DaemonCounts::default(),
     }
 }
 

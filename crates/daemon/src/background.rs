@@ -24,8 +24,8 @@ pub(crate) use pending::Recipients;
 /// Sending messages scans /proc. Afterwards none is sent for so many times as long as that took: a user whose processes
 /// are killed all the time costs at most a tenth of a processor.
 const REST: u32 = 9;
-/// But not for longer.
-const LONGEST_REST: Duration = Duration::from_secs(1);
+/// But not for longer: with very many processes a message is late rather than never told.
+const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// What is to be done.
 #[derive(Debug, Default)]

@@ -241,6 +241,11 @@ impl History {
         self.cache.reaches_back_to(since)
     }
 
+    /// Whether somebody's last kill may not be cached any more.
+    pub(crate) const fn lacks_kills(&self) -> bool {
+        self.cache.lacks_kills()
+    }
+
     /// What the files have and what waits to be written of all that is `wanted`, by its time. For root,
     /// who may wait.
     pub(crate) fn stored(&self, wanted: impl Fn(&Event) -> bool) -> Vec<Event> {

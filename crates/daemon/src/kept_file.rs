@@ -12,6 +12,8 @@ use bursar_host::{replace_file, thread};
 
 /// What could not be written is tried again after so long: nothing else is to be written, perhaps for months.
 const AGAIN: Duration = Duration::from_secs(60);
+/// Root's, as its directory.
+const MODE: u32 = 0o640;
 /// A disk that hangs does not hold up bursard's end for longer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -53,7 +55,7 @@ impl KeptFile {
     /// Has it say this soon. What it was to say before, and does not yet, is left out.
     pub(crate) fn write(&self, text: String) {
         let Some((tell, _)) = &self.writer else {
-            if let Err(error) = replace_file(&self.path, &text) {
+            if let Err(error) = replace_file(&self.path, &text, MODE) {
                 warn(&error, &self.path, self.consequence);
             }
             return;
@@ -96,7 +98,7 @@ fn write_all(
                 false => continue,
             }
         };
-        if let Err(error) = replace_file(path, &text) {
+        if let Err(error) = replace_file(path, &text, MODE) {
             if !has_failed {
                 warn(&error, path, consequence);
             }

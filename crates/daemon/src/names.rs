@@ -332,7 +332,11 @@ impl Names {
         }
         let (name, good_for) = match lookup {
             Lookup::Found(user) => (Some(Name::Is(user.name)), FRESH),
-            Lookup::Absent => (Some(Name::Nobodys), REST),
+            // SSSD says so while it restarts.
+            Lookup::Absent => match self.owners.away(uid, at) {
+                Some(name) => (Some(Name::Is(name.to_owned())), REST),
+                None => (Some(Name::Nobodys), REST),
+            },
             // A name once heard is kept: it is the same account.
             Lookup::Unavailable(_) => (None, REST),
         };
@@ -409,6 +413,7 @@ mod tests {
 
     use super::rounds::LONGEST_WATCH;
     use super::*;
+    use crate::name_cache::LONGEST_ABSENCE;
 
     /// A directory that knows alice, 1001; each question waits for its gate, and `is_down` says that
     /// there is no answer.
@@ -507,6 +512,21 @@ mod tests {
             assert_eq!(names.of_user(other), Name::NotYet);
         }
         assert_eq!(source.asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_directory_that_says_that_nobody_has_the_number_takes_no_name_away_for_a_week() {
+        let source = Slow::default();
+        let mut names = Names::of(source.clone(), LONGEST_WATCH).unwrap();
+        until("her name", || names.of_user(ALICE) == alice());
+        let hear = |names: &mut Names, at| {
+            names.take(Answer::Name(ALICE, Lookup::Absent, at));
+            names.name(ALICE)
+        };
+        let now = SystemTime::now();
+        assert_eq!(hear(&mut names, now), alice());
+        assert_eq!(hear(&mut names, now + LONGEST_ABSENCE / 2), alice());
+        assert_eq!(hear(&mut names, now + LONGEST_ABSENCE), Name::Nobodys);
     }
 
     #[test]

@@ -126,7 +126,8 @@ impl OomScore {
         let since = self.since.map_or(0, StartTime::get);
         let lines = self.original.iter().map(|(&pid, it)| line(pid, it));
         let text: String = std::iter::once(format!("{since}\n")).chain(lines).collect();
-        replace_file(&self.file, &text)?;
+        // Which processes root protects is nobody else's to read.
+        replace_file(&self.file, &text, 0o600)?;
         self.record = Some(File::options().append(true).open(&self.file)?);
         Ok(())
     }

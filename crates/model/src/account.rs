@@ -281,6 +281,34 @@ pub struct PssScanStatus {
     pub watching: bool,
 }
 
+/// What went wrong in bursard since it started, or was refused by it. Users can cause some of it. Each is a remark as well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonCounts {
+    /// How many of the remarks are counts, of the kernel half's too: the last ones.
+    pub remarks: u64,
+    /// Connections refused or cut.
+    pub connections_cut: u64,
+    /// Requests that had to wait for their user's share of bursard's time.
+    pub requests_delayed: u64,
+    /// Readers of a message who were left out.
+    pub readers_left_out: u64,
+    /// Events that could not be written to the history.
+    pub history_unwritten: u64,
+    /// Lines of the history that were no events.
+    pub history_unreadable: u64,
+    /// Samples of usage that could not be written.
+    pub usage_unwritten: u64,
+    /// Records and files of usage that could not be read.
+    pub usage_damaged: u64,
+}
+
+impl DaemonCounts {
+    /// Whether there is nothing to tell.
+    pub fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// All of `bursar status --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonStatus {
@@ -303,4 +331,7 @@ pub struct DaemonStatus {
     pub accounts: Vec<AccountStatus>,
     /// What an administrator should know: unknown users, limits above RAM, facts lost.
     pub remarks: Vec<String>,
+    /// Root's; absent: all are 0.
+    #[serde(default, skip_serializing_if = "DaemonCounts::is_zero")]
+    pub counts: DaemonCounts,
 }

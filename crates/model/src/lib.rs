@@ -28,8 +28,8 @@ mod who;
 
 pub use abridged::abridged;
 pub use account::{
-    AccountKind, AccountStatus, BackendKind, Correction, DaemonStatus, KernelHalfStatus,
-    KillManner, PssScanStatus, Rows,
+    AccountKind, AccountStatus, BackendKind, Correction, DaemonCounts, DaemonStatus,
+    KernelHalfStatus, KillManner, PssScanStatus, Rows,
 };
 pub use beancounter::{Bean, Bill, How, RowBounds, RowBoundsError};
 pub use bounds::{Bounds, BoundsError, BoundsSpec, DEFAULT_BARRIER, DEFAULT_NOTICE};

@@ -23,7 +23,8 @@ pub(crate) struct Arguments {
     /// Print the same in Prometheus's text format, and end; nothing where there is no configuration
     #[arg(long, conflicts_with = "status")]
     pub(crate) metrics: bool,
-    /// With --metrics: write them to this file, replaced as a whole, instead of to stdout
+    /// With --metrics: write them to this file, replaced as a whole, instead of to stdout; without a configuration
+    /// the file is removed
     #[arg(long, value_name = "PATH", requires = "metrics")]
     pub(crate) textfile: Option<PathBuf>,
 }

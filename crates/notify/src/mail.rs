@@ -57,9 +57,9 @@ impl Mail {
         self.users.forget();
         let name = match self.users.by_uid(uid) {
             Lookup::Found(user) => user.name,
+            // SSSD says so while it restarts: whoever has gone for good is given up after a while.
             Lookup::Absent => {
-                let reason = "no user has the uid any more".to_owned();
-                return Err(Outcome::Refused(reason));
+                return Err(Outcome::later(format!("no user has uid {uid} now")));
             }
             Lookup::Unavailable(error) => {
                 return Err(Outcome::later(format!("cannot look up uid {uid}: {error}")));
@@ -87,9 +87,14 @@ impl Mail {
             // One user may have several names.
             match self.users.by_name(other) {
                 Lookup::Found(user) if user.uid == uid => {}
-                Lookup::Found(_) | Lookup::Absent => {
+                Lookup::Found(_) => {
                     let reason = "the uid is another user's by now".to_owned();
                     return Err(Outcome::Refused(reason));
+                }
+                // Gone, renamed, or not known for the moment: nobody else is told meanwhile.
+                Lookup::Absent => {
+                    let reason = format!("the uid has another name now, and no user has {other:?}");
+                    return Err(Outcome::later(reason));
                 }
                 Lookup::Unavailable(error) => {
                     return Err(Outcome::later(format!("cannot look up a user: {error}")));
@@ -178,6 +183,10 @@ mod tests {
 
     /// What comes of mail to uid 0 about this account.
     fn told(account: &str) -> Outcome {
+        told_to(Uid::new(0), account)
+    }
+
+    fn told_to(uid: Uid, account: &str) -> Outcome {
         let config = MailConfig {
             through: Through::Sendmail(vec!["/bin/true".to_owned()]),
             from: None,
@@ -201,7 +210,7 @@ mod tests {
         };
         let path = Path::new("/n.toml");
         let mail = Mail::new(path, &config, &rule, &MailRule::default(), &setting);
-        let to = Recipient::User(Uid::new(0));
+        let to = Recipient::User(uid);
         let mut delivery = Delivery::new(1, "users", to, 0, 0);
         let mut event = Event::new(EventKind::Kill);
         event.account = Some(account.to_owned());
@@ -215,8 +224,14 @@ mod tests {
         for account in ["root", "0", "=render"] {
             assert_eq!(told(account), Outcome::Delivered, "{account}");
         }
-        for account in ["nobody", "no-such-user"] {
-            assert!(matches!(told(account), Outcome::Refused(_)), "{account}");
-        }
+        assert!(matches!(told("nobody"), Outcome::Refused(_)));
+    }
+
+    #[test]
+    fn mail_about_who_is_not_known_at_the_moment_waits() {
+        let outcome = told("no-such-user");
+        assert!(matches!(outcome, Outcome::Later { .. }), "{outcome:?}");
+        let outcome = told_to(Uid::new(60_999), "60999");
+        assert!(matches!(outcome, Outcome::Later { .. }), "{outcome:?}");
     }
 }

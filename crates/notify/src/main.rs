@@ -36,6 +36,8 @@ mod telling;
 mod text;
 mod webhook;
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{channel, sync_channel};
 
@@ -103,17 +105,28 @@ fn look(arguments: &Arguments) -> Result<()> {
         println!("{}", report::report(&state)?);
         return Ok(());
     }
-    // Who has not set it up has nothing to say of it.
-    let Some(state) = state else { return Ok(()) };
+    // Who has not set it up, or does not want it any more, has nothing to say of it.
+    let Some(state) = state else {
+        return arguments.textfile.as_deref().map_or(Ok(()), remove);
+    };
     let (state, is_running) = report::look(&state)?;
     let text = metrics::exposition(&state, is_running, Timestamp::now().as_second())?;
     match &arguments.textfile {
-        Some(path) => bursar_host::replace_file(path, &text)
+        Some(path) => bursar_host::replace_file(path, &text, 0o644)
             .with_context(|| format!("write {path:?}; see to the directory's permissions")),
         None => {
             print!("{text}");
             Ok(())
         }
+    }
+}
+
+/// What an old textfile says would be told for ever: that bursar-notify does not run.
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error)
+            .with_context(|| format!("remove {path:?}; see to the directory's permissions")),
+        _ => Ok(()),
     }
 }
 
@@ -204,5 +217,27 @@ fn log() {
     match std::env::var_os("JOURNAL_STREAM") {
         Some(_) => log.without_time().init(),
         None => log.init(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_configuration_an_old_textfile_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bursar-notify.prom");
+        std::fs::write(&path, "bursar_notify_running 0\n").unwrap();
+        let config = folder.path().join("notify.toml");
+        let line = ["bursar-notify", "--config"].map(std::ffi::OsStr::new);
+        let line = line.into_iter().chain([config.as_os_str()]);
+        let rest = ["--metrics", "--textfile"].map(std::ffi::OsStr::new);
+        let line: Vec<_> = line.chain(rest).chain([path.as_os_str()]).collect();
+        let arguments = Arguments::parse_from(line);
+        for _ in 0..2 {
+            look(&arguments).unwrap();
+            assert!(!path.exists());
+        }
     }
 }

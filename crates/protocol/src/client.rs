@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bursar_model::Event;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::{LineBuffer, MAX_REPLY, Operation, Reply, Request, VERSION};
 
@@ -70,14 +72,21 @@ impl Client {
     /// # Errors
     /// [`ClientError::Unreachable`].
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
-        let unreachable = |source| ClientError::Unreachable {
-            path: path.to_owned(),
-            source,
-        };
-        let stream = UnixStream::connect(root_socket(path))
-            .or_else(|_| UnixStream::connect(path))
-            .map_err(unreachable)?;
-        Self::over(stream, path).map_err(unreachable)
+        Self::connect_within(path, TIMEOUT)
+    }
+
+    /// The same, with a daemon taken for dead that does not let us in, or does not answer, within `timeout`, above 0,
+    /// instead of half a minute.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`].
+    pub fn connect_within(path: &Path, timeout: Duration) -> Result<Self, ClientError> {
+        let stream = stream(&root_socket(path), timeout).or_else(|error| match timed_out(&error) {
+            // It is the same daemon.
+            true => Err(error),
+            false => stream(path, timeout),
+        });
+        Self::over(stream, path)
     }
 
     /// Connects to what listens at `path` itself.
@@ -85,37 +94,22 @@ impl Client {
     /// # Errors
     /// [`ClientError::Unreachable`].
     pub fn connect_to(path: &Path) -> Result<Self, ClientError> {
-        let stream = UnixStream::connect(path);
-        stream
-            .and_then(|stream| Self::over(stream, path))
-            .map_err(|source| ClientError::Unreachable {
-                path: path.to_owned(),
-                source,
-            })
+        Self::over(stream(path, TIMEOUT), path)
     }
 
-    fn over(stream: UnixStream, path: &Path) -> io::Result<Self> {
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(Self {
-            stream,
-            lines: LineBuffer::new(MAX_REPLY),
-            path: path.to_owned(),
-        })
-    }
-
-    /// The same, with a daemon taken for dead that does not answer within `timeout`, above 0,
-    /// instead of half a minute.
-    ///
-    /// # Errors
-    /// [`ClientError::Broken`].
-    pub fn with_timeout(self, timeout: Duration) -> Result<Self, ClientError> {
-        let set = self
-            .stream
-            .set_read_timeout(Some(timeout))
-            .and_then(|()| self.stream.set_write_timeout(Some(timeout)));
-        set.map_err(|source| self.broken(source))?;
-        Ok(self)
+    fn over(stream: io::Result<UnixStream>, path: &Path) -> Result<Self, ClientError> {
+        let path = path.to_owned();
+        match stream {
+            Ok(stream) => Ok(Self {
+                stream,
+                lines: LineBuffer::new(MAX_REPLY),
+                path,
+            }),
+            Err(source) => Err(ClientError::Unreachable {
+                path,
+                source: told(source),
+            }),
+        }
     }
 
     /// Asks, and leaves the answer to [`Self::next_reply`].
@@ -144,13 +138,8 @@ impl Client {
                 .map_err(|source| self.broken(source))?;
             self.read_line()
         };
-        let line = line.map_err(|error| match error {
-            ClientError::Broken { source, .. } if source.kind() == io::ErrorKind::WouldBlock => {
-                self.broken(io::ErrorKind::TimedOut.into())
-            }
-            error => error,
-        })?;
-        line.map(|line| serde_json::from_slice(&line).map_err(|error| self.foreign(&error)))
+        line?
+            .map(|line| serde_json::from_slice(&line).map_err(|error| self.foreign(&error)))
             .transpose()
     }
 
@@ -226,7 +215,7 @@ impl Client {
     fn broken(&self, source: io::Error) -> ClientError {
         ClientError::Broken {
             path: self.path.clone(),
-            source,
+            source: told(source),
         }
     }
 
@@ -235,5 +224,77 @@ impl Client {
             path: self.path.clone(),
             reason: reason.to_string(),
         }
+    }
+}
+
+/// Connects. With the time-outs set before: where many wait to be let in, connect(2) waits as a write does.
+fn stream(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let stream = UnixStream::from(socket);
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
+    let address = SocketAddrUnix::new(path)?;
+    loop {
+        match connect(&stream, &address) {
+            Err(Errno::INTR) => {}
+            connected => return connected.map(|()| stream).map_err(io::Error::from),
+        }
+    }
+}
+
+/// The kernel says of a time-out that it would have had to wait.
+fn timed_out(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+fn told(error: io::Error) -> io::Error {
+    match timed_out(&error) {
+        true => io::ErrorKind::TimedOut.into(),
+        false => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{bind, listen};
+
+    use super::*;
+
+    /// Who has let nobody in, and has no room for more who wait.
+    fn full(path: &Path) -> (UnixStream, UnixStream) {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        listen(&socket, 0).unwrap();
+        (UnixStream::from(socket), UnixStream::connect(path).unwrap())
+    }
+
+    #[test]
+    fn a_daemon_that_lets_nobody_in_is_waited_for_no_longer_than_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bursar.sock");
+        let _full = full(&path);
+        let begun = Instant::now();
+        let error = Client::connect_within(&path, Duration::from_millis(20)).unwrap_err();
+        assert!(
+            matches!(&error, ClientError::Unreachable { source, .. } if source.kind() == io::ErrorKind::TimedOut),
+            "{error}"
+        );
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(20), "{took:?}");
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_told_to_take_too_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bursar.sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let mut client = Client::connect_within(&path, Duration::from_millis(20)).unwrap();
+        let error = client.ask(Operation::Quota).unwrap_err();
+        assert!(
+            matches!(&error, ClientError::Broken { source, .. } if source.kind() == io::ErrorKind::TimedOut),
+            "{error}"
+        );
     }
 }

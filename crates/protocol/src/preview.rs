@@ -27,6 +27,9 @@ pub struct Preview {
     /// Whether a reload, or the command without --force, would be refused.
     #[serde(default)]
     pub refused: bool,
+    /// Why the files of limits, as they were last read, are not in force. Only where no file was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_in_force: Option<String>,
 }
 
 /// One account in it. Sizes are bytes.

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar check`: are the files right, before bursard reads them. Asks no daemon, but with `--live`.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bursar_config::{
     BackendChoice, Config, ConfigError, Finding, LAST_GOOD, Limits, Machine, Severity,
 };
 use bursar_host::{ExemptCgroups, Mounts, Proc, Users, uid_min};
-use bursar_model::{Bytes, SizeSpec, Who};
+use bursar_model::{Bytes, SizeSpec, Uid, Who};
 use bursar_protocol::{LimitsText, Operation, Preview, Reply};
 use clap::Args;
 use rustix::system::sysinfo;
@@ -21,11 +25,15 @@ use crate::output;
 use crate::view::preview::preview;
 use crate::view::words::count;
 
+/// What looking up users may take in all: apt and a reload wait for this. Who was not looked up gets no remark.
+const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Check the configuration and the limits, or one file
 ///
 /// Without FILE: /etc/bursar/bursar.toml and the file of limits that it names, each with its drop-ins.
 /// Errors are shown as file:line: key: what is wrong; what to do. --live also asks bursard what limits would
-/// change for those who are there now. Exit codes: 0 right, 2 errors; 1 with --live: somebody would be killed.
+/// change for those who are there now. Exit codes: 0 right, 2 errors; 1 with --live: somebody would be killed; 1 with
+/// --reloaded: the limits are not in force.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     /// A file of limits, or a configuration; its drop-ins (FILE.d/*.toml) are read as well
@@ -34,6 +42,9 @@ pub(crate) struct Check {
     /// were limits.toml. Without FILE, with the one in use or with a drop-in of it: at a reload
     #[arg(long)]
     live: bool,
+    /// With --live, after a reload: fail where it did not put the limits in force, whatever the reason
+    #[arg(long, requires = "live", conflicts_with = "file")]
+    reloaded: bool,
 }
 
 /// What was found.
@@ -105,6 +116,9 @@ impl Check {
         match (report.errors.is_empty(), report.live) {
             (false, _) => Err(Failure::Answer(Code::Usage)),
             (true, Some(live)) if live.refused => Err(Failure::Answer(Code::Failed)),
+            (true, Some(live)) if self.reloaded && live.not_in_force.is_some() => {
+                Err(Failure::Answer(Code::Failed))
+            }
             (true, _) => Ok(()),
         }
     }
@@ -254,20 +268,28 @@ fn pins_elsewhere(config: &Config) -> Option<String> {
 /// Entries of users below UID_MIN. Root's are found without asking who is there.
 fn on_system_accounts(limits: &Limits) -> Vec<Finding> {
     let uid_min = uid_min(Path::new("/etc/login.defs")).uid;
-    let mut users = Users::new(limits.len());
-    let mut is_system = |who: &Who| {
-        let uid = match who {
-            Who::Uid(uid) => Some(*uid),
-            Who::User(name) => users.by_name(name).found().map(|it| it.uid),
-            Who::Group(_) | Who::Shared(_) | Who::Default => None,
-        };
-        uid.is_some_and(|uid| uid.get() > 0 && uid < uid_min)
-    };
     let limiting = limits.iter().filter(|it| {
         let by_memory = it.memory.is_some_and(|it| it.limit != SizeSpec::None);
         by_memory || it.rows.values().any(|it| !it.is_unlimited())
     });
-    let found = limiting.filter(|it| is_system(&it.who));
+    let limiting: Vec<_> = limiting.collect();
+    let names = limiting.iter().filter_map(|it| match &it.who {
+        Who::User(name) => Some(name.clone()),
+        Who::Uid(_) | Who::Group(_) | Who::Shared(_) | Who::Default => None,
+    });
+    let names: Vec<String> = names.collect();
+    let mut users = Users::new(names.len()).with_timeout(LOOK_UP_TIMEOUT);
+    let look_up = move |name: &str| users.by_name(name).found().map(|it| it.uid);
+    let uids = uids_of(names, LOOK_UP_TIMEOUT, look_up);
+    let is_system = |who: &Who| {
+        let uid = match who {
+            Who::Uid(uid) => Some(*uid),
+            Who::User(name) => uids.get(name).copied(),
+            Who::Group(_) | Who::Shared(_) | Who::Default => None,
+        };
+        uid.is_some_and(|uid| uid.get() > 0 && uid < uid_min)
+    };
+    let found = limiting.iter().filter(|it| is_system(&it.who));
     let finding = found.map(|it| Finding {
         severity: Severity::Remark,
         path: it.path.to_path_buf(),
@@ -277,6 +299,33 @@ fn on_system_accounts(limits: &Limits) -> Vec<Finding> {
         remedy: "limit ordinary users instead".into(),
     });
     finding.collect()
+}
+
+/// The numbers of users, as far as they are found in time.
+fn uids_of(
+    names: Vec<String>,
+    timeout: Duration,
+    mut look_up: impl FnMut(&str) -> Option<Uid> + Send + 'static,
+) -> HashMap<String, Uid> {
+    let deadline = Instant::now() + timeout;
+    let (found, uids) = channel();
+    let look_up_all = move || {
+        for name in names {
+            if Instant::now() >= deadline {
+                return;
+            }
+            if let Some(uid) = look_up(&name)
+                && found.send((name, uid)).is_err()
+            {
+                return;
+            }
+        }
+    };
+    // One name alone may take a directory's time-out. The thread ends with the command.
+    let thread = thread::Builder::new().spawn(look_up_all);
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let known = std::iter::from_fn(|| uids.recv_timeout(left()).ok());
+    thread.map_or_else(|_| HashMap::new(), |_| known.collect())
 }
 
 /// What bursard says of a file that is right.
@@ -400,6 +449,22 @@ mod tests {
     use bursar_config::Sysctl;
 
     use super::*;
+
+    #[test]
+    fn a_directory_that_hangs_costs_a_remark_and_not_the_command() {
+        let (_hangs, gate) = channel::<()>();
+        let look_up = move |name: &str| match name {
+            "bin" => Some(Uid::new(2)),
+            _ => gate.recv().map(|()| Uid::new(3)).ok(),
+        };
+        let names = ["bin", "slow", "sys"].map(str::to_owned).to_vec();
+        let begun = Instant::now();
+        let uids = uids_of(names, Duration::from_millis(50), look_up);
+        assert_eq!(uids, HashMap::from([("bin".to_owned(), Uid::new(2))]));
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        let uids = uids_of(vec!["bin".to_owned()], Duration::from_secs(3600), |_| None);
+        assert!(uids.is_empty() && begun.elapsed() < Duration::from_secs(20));
+    }
 
     #[test]
     fn a_ratio_whose_twin_is_set_is_remarked() {

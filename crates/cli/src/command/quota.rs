@@ -37,7 +37,7 @@ impl Quota {
 }
 
 fn in_brief(caller: &Caller) -> Result<(), Failure> {
-    let mut client = caller.connect()?.with_timeout(TIMEOUT)?;
+    let mut client = caller.connect_within(TIMEOUT)?;
     let Reply::Brief(brief) = heard(client.ask(Operation::Brief)?)? else {
         return Err(Failure::off_topic());
     };

@@ -245,7 +245,7 @@ fn nothing(which: &Which, role: Role, style: &Style) -> String {
             Which::Last | Which::Whose(_) => format!(
                 "{what} for you; if one of your programs disappeared, bursar did not kill it (see dmesg, journalctl)"
             ),
-            // The last kill is always remembered, one before it need not be.
+            // Where a last kill is not remembered bursard says so; one before it need not be.
             Which::Of(_) => format!(
                 "{what} for you among what is remembered; an administrator can ask for what is older. \
                  Or somebody or something else ended it (see dmesg, journalctl)"

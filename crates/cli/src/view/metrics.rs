@@ -220,6 +220,12 @@ mod tests {
         });
         status.accounts[0].committed = Some(Bytes::from_mib(600));
         status.reaps.longest = Some(bursar_model::Nanos::new(8_100_000));
+        // A count is no remark that lasts, and has a metric of its own.
+        status.remarks = vec![
+            "ghost: nobody has this name".into(),
+            "3 connections …".into(),
+        ];
+        (status.counts.remarks, status.counts.connections_cut) = (1, 3);
         status.kernel_half.surveys = PssScanStatus {
             made: 12,
             spent_ns: 1_500_000_000,

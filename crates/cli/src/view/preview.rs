@@ -28,6 +28,11 @@ pub(crate) fn preview(preview: &Preview, style: &Style) -> String {
         ));
     }
     text.push_str(&paragraph("", &sums(preview), style.width));
+    if let Some(why) = &preview.not_in_force {
+        let why = style.shown(why);
+        let sentence = format!("the limits as they were last read are not in force: {why}");
+        text.push_str(&paragraph("", &sentence, style.width));
+    }
     for remark in &preview.remarks {
         text.push_str(&paragraph("note: ", &style.shown(remark), style.width));
     }
@@ -163,6 +168,7 @@ mod tests {
             left_out: 2,
             remarks: vec!["ghost: there is no user of this name".into()],
             refused: true,
+            not_in_force: Some("cannot read \u{1b}".into()),
         };
         let text = super::preview(&preview, &style(200));
         assert_eq!(
@@ -174,6 +180,7 @@ mod tests {
              and 2 more accounts with another limit, over nothing\n\
              5 limits would change (1 new): 1 over the limit, 0 over the barrier, 1 over the \
              notice; refused, because it would kill at once, unless it is forced\n\
+             the limits as they were last read are not in force: cannot read \\x1b\n\
              note: ghost: there is no user of this name\n"
         );
         assert_eq!(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The newest events in memory, divided so that nobody's many push out another's few.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bursar_model::{Event, EventKind, Pid};
@@ -18,6 +19,7 @@ pub(super) struct Cache {
     /// The latest moment of all that was forgotten, and the highest number.
     forgotten: Option<String>,
     forgotten_number: Option<u64>,
+    lacks_kills: bool,
 }
 
 /// What is remembered of one account.
@@ -64,14 +66,17 @@ impl Cache {
         }
     }
 
-    /// Of whoever has most, so that all have the same where there is not enough for all.
+    /// Of whoever has most besides a last kill, so that all have the same where there is not enough for all. A last kill
+    /// goes only where there is nothing else.
     fn forget_one(&mut self) {
-        let largest = self.shares.values().max_by_key(|it| it.numbers.len());
+        let spare = |share: &Share| Some((share.numbers.len(), Reverse(share.least_missed()?)));
+        let largest = self.shares.values().filter_map(spare).max();
         let oldest = || self.events.keys().next().copied();
-        let number = largest.and_then(Share::least_missed).or_else(oldest);
+        let number = largest.map(|(_, number)| number.0).or_else(oldest);
         let Some((number, event)) = number.and_then(|it| self.events.remove_entry(&it)) else {
             return;
         };
+        self.lacks_kills |= is_kill(&event) && !self.has_later_kill(&event);
         if let Some(share) = self.shares.get_mut(&event.account) {
             if let Ok(at) = share.numbers.binary_search(&number) {
                 share.numbers.remove(at);
@@ -82,6 +87,18 @@ impl Cache {
         }
         self.forgotten = self.forgotten.take().max(Some(event.time));
         self.forgotten_number = self.forgotten_number.max(event.number);
+    }
+
+    /// Whether whoever may see a kill that was forgotten sees a later one.
+    fn has_later_kill(&self, forgotten: &Event) -> bool {
+        let share = self.shares.get(&forgotten.account);
+        let last = share.and_then(|it| self.events.get(&it.kill?));
+        last.is_some_and(|it| it.uid == forgotten.uid)
+    }
+
+    /// Whether somebody's last kill may be one that was forgotten.
+    pub(super) const fn lacks_kills(&self) -> bool {
+        self.lacks_kills
     }
 
     /// Whether nothing of what happened since then was forgotten.
@@ -111,6 +128,8 @@ pub(crate) fn is_kill(event: &Event) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bursar_model::Uid;
+
     use super::*;
 
     fn event(kind: EventKind, account: &str, number: u32) -> Event {
@@ -163,6 +182,41 @@ mod tests {
     }
 
     #[test]
+    fn a_last_kill_outlives_what_nobody_would_miss_although_no_account_has_much() {
+        let mut cache = Cache::default();
+        cache.take(event(EventKind::Kill, "alice", 1));
+        for number in 2..902 {
+            let account = format!("user{number}");
+            cache.take(event(EventKind::Kill, &account, number));
+            cache.take(event(EventKind::Reaped, &account, number));
+        }
+        for number in 1_000..1_300 {
+            cache.take(event(EventKind::Notice, &format!("user{number}"), number));
+        }
+        assert_eq!(kinds_of(&cache, "alice"), [EventKind::Kill]);
+        let kills = cache.iter().filter(|it| is_kill(it)).count();
+        assert_eq!((cache.iter().count(), kills), (ROOM, 901));
+        assert!(!cache.lacks_kills());
+    }
+
+    #[test]
+    fn a_last_kill_that_was_forgotten_is_known_to_be_missing() {
+        let mut cache = Cache::default();
+        for number in 0..3_000 {
+            cache.take(event(EventKind::Kill, "mallory", number));
+        }
+        assert!(!cache.lacks_kills());
+        // Of a shared account the last kill is one user's, and another one's last is forgotten.
+        let mut cache = Cache::default();
+        for number in 0..3_000 {
+            let mut event = event(EventKind::Kill, "=lab", number);
+            event.uid = Some(Uid::new(60_000 + u32::from(number > 0)));
+            cache.take(event);
+        }
+        assert!(cache.lacks_kills());
+    }
+
+    #[test]
     fn more_accounts_than_room_cost_the_oldest() {
         let mut cache = Cache::default();
         for number in 0..5_000 {
@@ -174,6 +228,7 @@ mod tests {
             cache.iter().next().unwrap().pid,
             Some(Pid::new(5_000 - 2048))
         );
+        assert!(cache.lacks_kills());
     }
 
     #[test]

@@ -182,6 +182,15 @@ impl Owners {
         self.by_uid.get(&uid.get().to_string())?.since.as_deref()
     }
 
+    /// The last name of a number that nobody has, as long as who had it may be back under it.
+    pub(super) fn away(&self, uid: Uid, at: SystemTime) -> Option<&str> {
+        let owner = self.by_uid.get(&uid.get().to_string())?;
+        let former = owner.former.last().filter(|_| owner.name.is_none());
+        former
+            .map(String::as_str)
+            .filter(|it| owner.is_back(it, at))
+    }
+
     /// Whether a user with another number is, or was, called so, and who has this one never was.
     pub(super) fn is_anothers(&self, name: &str, uid: Uid) -> bool {
         let own = self.by_uid.get(&uid.get().to_string());
@@ -312,6 +321,8 @@ mod tests {
         owners.note_with(UID, Some("bob"), at(1), |_| is_listed);
         owners.note(UID, None, at(2));
         assert_eq!(owners.since(UID), None);
+        let is_awaited = owners.away(UID, at(back)).is_some();
+        assert_eq!(is_awaited, !is_listed && at(back) < at(2) + LONGEST_ABSENCE);
         owners.note_with(UID, Some(name), at(back), |_| is_listed);
         owners.note_with(UID, Some(name), at(back + 1), |_| is_listed);
         owners.since(UID).map(str::to_owned)

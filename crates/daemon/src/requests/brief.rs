@@ -6,6 +6,7 @@ use bursar_protocol::{Brief, Reply};
 
 use super::history;
 use super::permission::Answer;
+use crate::briefings::Briefed;
 use crate::control::Requester;
 use crate::daemon::Daemon;
 
@@ -18,14 +19,14 @@ pub(super) fn brief(daemon: &mut Daemon, requester: Requester) -> Answer {
     };
     let (name, kind) = accounts.table.name_of(id);
     let held = accounts.reading_of(id).map(|it| it.held);
-    let since = daemon.briefings.last(requester.uid).unwrap_or_default();
+    let briefed = daemon.briefings.last(requester.uid);
     let history = daemon.responder.recorder.history();
-    let kills = history::kills_since(accounts, history, requester, &since);
+    let kills = history::kills_since(accounts, history, requester, briefed.as_ref());
     let last = kills.last();
     // Not of the uids that a user has within his containers: they are told again, and leave nothing on the disk.
-    if let Some(last) = last
+    if let Some(briefed) = Briefed::up_to(&kills)
         && requester.uid == requester.counts_as
-        && let Err(error) = daemon.briefings.told(requester.uid, &last.time)
+        && let Err(error) = daemon.briefings.told(requester.uid, &briefed)
     {
         // He is told once more, and can have this happen as often as he likes.
         let uid = requester.uid.get();

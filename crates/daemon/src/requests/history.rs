@@ -11,6 +11,7 @@ use super::permission::Answer;
 use super::permission::{only_root, refusal};
 use super::whose::Whose;
 use crate::accounts::Accounts;
+use crate::briefings::Briefed;
 use crate::control::Requester;
 use crate::history::{History, is_kill};
 use crate::recorder::KERNELS_OOM_KILLER;
@@ -110,9 +111,19 @@ fn own_events<'a>(
     let own = accounts.payers.of(payer).map(|(id, _)| id);
     let own = own.map(|id| accounts.name_of(id));
     let viewer = Viewer::new(accounts, requester.uid);
+    let names = names_of_payer(own, &viewer.own);
     history.recent().filter(move |event| {
-        own.is_some() && event.account.as_deref() == own.as_deref() && viewer.sees(event)
+        let account = event.account.as_ref();
+        account.is_some_and(|it| names.contains(it)) && viewer.sees(event)
     })
+}
+
+/// What events call the account that a user pays into: one of his own by his number as well.
+fn names_of_payer(account: Option<String>, own: &[String]) -> Vec<String> {
+    match account {
+        Some(name) if own.contains(&name) => own.to_vec(),
+        account => account.into_iter().collect(),
+    }
 }
 
 /// The last kills and refusals of the requester's own events.
@@ -133,17 +144,20 @@ pub(super) fn recent(
     last
 }
 
-/// The kills after a moment among the requester's own events.
+/// The kills that the requester was not told of among his own events.
 pub(super) fn kills_since(
     accounts: &mut Accounts,
     history: &History,
     requester: Requester,
-    since: &str,
+    briefed: Option<&Briefed>,
 ) -> Vec<Event> {
-    // RFC 3339 in UTC with a fixed number of digits sorts as text.
-    let is_told = |event: &&Event| event.event == EventKind::Kill && event.time.as_str() > since;
+    let now = clock::rfc3339(SystemTime::now());
+    let last = history.next_number().saturating_sub(1);
+    let briefed = briefed.filter(|it| !it.is_to_come(&now, last));
+    let is_new = |event: &Event| briefed.is_none_or(|it| it.is_before(event));
     let own = own_events(accounts, history, requester);
-    own.filter(is_told).cloned().collect()
+    let kills = own.filter(|it| it.event == EventKind::Kill && is_new(it));
+    kills.cloned().collect()
 }
 
 pub(super) fn why(
@@ -177,8 +191,8 @@ pub(super) fn why(
         let is_its = |event: &&Event| inside.is_some() && event.pid == inside && viewer.sees(event);
         story = self::story(history.recent().filter(is_its), tell);
     }
-    // The last kill of an account is always remembered, one before it may be in the files, as may a user's
-    // last in an account of several: for root, as above.
+    // The last kill of an account is remembered as long as there is room, one before it may be in the files, as may a
+    // user's last in an account of several: for root, as above.
     let is_asked = pid.is_some() || whose.is_some();
     if uid.get() == 0 && is_asked && !story.iter().any(is_kill) && !history.remembers("") {
         let of_it = history.stored(is_asked_for);
@@ -190,6 +204,11 @@ pub(super) fn why(
     match whose {
         Some(whose) if story.is_empty() => whose.insist()?,
         _ => {}
+    }
+    // "None" would be more than is known. Of a process by its number the command says so itself.
+    if story.is_empty() && uid.get() != 0 && pid.is_none() && history.lacks_kills() {
+        let message = "no kill is recorded for you among what is remembered; an administrator can ask for what is older";
+        return Err(refusal(ErrorKind::NotFound, message));
     }
     Ok(Reply::Why(story))
 }
@@ -259,6 +278,16 @@ mod tests {
         assert!(!may_see(&told(Some("=lab"), Some(5001)), uid, &own));
         assert!(!may_see(&told(None, None), uid, &own));
         assert!(may_see(&told(None, None), Uid::new(0), &[]));
+    }
+
+    #[test]
+    fn a_kill_recorded_under_the_number_is_of_the_users_own_account_and_of_no_other() {
+        let own = ["alice".to_owned(), "1001".to_owned()];
+        let names = |account: &str| names_of_payer(Some(account.to_owned()), &own);
+        assert_eq!(names("alice"), own);
+        assert_eq!(names("1001"), own);
+        assert_eq!(names("=lab"), ["=lab"]);
+        assert!(names_of_payer(None, &own).is_empty());
     }
 
     #[test]

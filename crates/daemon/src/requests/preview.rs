@@ -17,6 +17,7 @@ pub(super) fn preview(
     file: Option<LimitsText>,
 ) -> Answer {
     only_root(requester.uid, "see what limits would change")?;
+    let not_in_force = daemon.not_in_force.clone().filter(|_| file.is_none());
     let in_force = daemon.accounts.table.limits();
     let other = file.filter(|it| !is_read_at_reload(in_force, Path::new(&it.path)));
     let is_done_anyway = other.is_none() && daemon.reload == ReloadChoice::Force;
@@ -31,6 +32,7 @@ pub(super) fn preview(
             .accounts
             .iter()
             .any(|it| it.kills() && !is_forced(it, &limits));
+    preview.not_in_force = not_in_force;
     Ok(Reply::Preview(Box::new(preview)))
 }
 
@@ -52,6 +54,7 @@ pub(super) fn of(daemon: &mut Daemon, limits: &Limits) -> Result<Preview, Refusa
         accounts,
         left_out,
         remarks,
+        not_in_force: None,
     })
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an administrator should know.
 
-use bursar_model::KernelHalfStatus;
+use bursar_model::{DaemonCounts, KernelHalfStatus};
 
 use crate::daemon::Daemon;
 
@@ -17,7 +17,8 @@ fn on_files(daemon: &Daemon) -> Vec<String> {
     remarks
 }
 
-pub(super) fn remarks(daemon: &mut Daemon) -> Vec<String> {
+/// In words; those that are counts come last, and how many they are.
+pub(super) fn remarks(daemon: &mut Daemon) -> (Vec<String>, DaemonCounts) {
     let mut remarks = on_files(daemon);
     remarks.extend(daemon.watermarks.remark.clone());
     remarks.extend(
@@ -51,19 +52,36 @@ pub(super) fn remarks(daemon: &mut Daemon) -> Vec<String> {
             reading.stuck
         ));
     }
-    remarks.extend(
-        bad_days(daemon, &status)
-            .iter()
-            .chain(&daemon.usage.troubles())
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}")),
-    );
-    remarks
+    let mut counts = counts(daemon);
+    let counted: Vec<String> = bad_days(&counts, &status)
+        .iter()
+        .chain(&daemon.usage.troubles())
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    counts.remarks = counted.len() as u64;
+    remarks.extend(counted);
+    (remarks, counts)
 }
 
-/// What did not go as it should, and how often.
-fn bad_days(daemon: &Daemon, status: &KernelHalfStatus) -> [(u64, &'static str); 10] {
+/// What did not go as it should in bursard itself, and how often.
+fn counts(daemon: &Daemon) -> DaemonCounts {
     let history = daemon.responder.recorder.history();
+    let [unwritten, damaged, set_aside] = daemon.usage.troubles().map(|(count, _)| count);
+    DaemonCounts {
+        remarks: 0,
+        connections_cut: daemon.admission.cut,
+        requests_delayed: daemon.admission.delayed,
+        readers_left_out: daemon.responder.background.unnotified(),
+        history_unwritten: history.unwritten,
+        history_unreadable: history.unreadable,
+        usage_unwritten: unwritten,
+        usage_damaged: damaged.saturating_add(set_aside),
+    }
+}
+
+/// The same in words, and the kernel half's; what is about usage has words of its own.
+fn bad_days(counts: &DaemonCounts, status: &KernelHalfStatus) -> [(u64, &'static str); 10] {
     [
         (
             status.events_lost,
@@ -86,20 +104,23 @@ fn bad_days(daemon: &Daemon, status: &KernelHalfStatus) -> [(u64, &'static str);
             "children could not be kept in the account their parents have entered",
         ),
         (
-            history.unwritten,
+            counts.history_unwritten,
             "events could not be written to the history",
         ),
-        (history.unreadable, "lines of the history were no events"),
         (
-            daemon.responder.background.unnotified(),
+            counts.history_unreadable,
+            "lines of the history were no events",
+        ),
+        (
+            counts.readers_left_out,
             "readers of a message were left out (64 users of a shared account are told at a time)",
         ),
         (
-            daemon.admission.cut,
+            counts.connections_cut,
             "connections to bursard were refused or cut (more than a user may have, or events unread)",
         ),
         (
-            daemon.admission.delayed,
+            counts.requests_delayed,
             "requests had to wait, for their user had asked for more than a tenth of a processor",
         ),
     ]

@@ -49,12 +49,12 @@ pub(super) fn status(daemon: &mut Daemon, requester: Requester, who: Option<&Who
     accounts.sort_by(|a, b| a.account.cmp(&b.account));
     // Of reaps of others' programs, too: two looks would tell him what another one's held, and when it died.
     let kernel_half = kernel_half_for(uid, daemon.accounts.backend.status());
-    let (remarks, reaps) = if uid.get() == 0 {
+    let ((remarks, counts), reaps) = if uid.get() == 0 {
         let mut reaps = daemon.responder.recorder.reaps().clone();
         daemon.responder.reaper.note_losses(&mut reaps);
         (remarks(daemon), reaps)
     } else {
-        (Vec::new(), ReapStatus::default())
+        (<_>::default(), ReapStatus::default())
     };
     Ok(Reply::Status(Box::new(DaemonStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -66,6 +66,7 @@ pub(super) fn status(daemon: &mut Daemon, requester: Requester, who: Option<&Who
         reaps,
         accounts,
         remarks,
+        counts,
     })))
 }
 

@@ -49,7 +49,7 @@ impl Poller {
     fn ask(&mut self, ask: Operation) -> Result<Reply, Failure> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => self.caller.connect()?.with_timeout(TIMEOUT)?,
+            None => self.caller.connect_within(TIMEOUT)?,
         };
         let reply = heard(client.ask(ask)?)?;
         self.client = Some(client);

@@ -58,5 +58,5 @@ impl Standing {
 }
 
 fn ask(socket: &Path, ask: Operation) -> Result<Reply, Failure> {
-    heard(Client::connect(socket)?.with_timeout(TIMEOUT)?.ask(ask)?)
+    heard(Client::connect_within(socket, TIMEOUT)?.ask(ask)?)
 }
