@@ -9,7 +9,7 @@ pub fn shipped_file() -> String {
     let mut out = String::from(
         "# SPDX-License-Identifier: Apache-2.0 OR MIT\n\
          # What bursard can be told. Every key stands here with its default; a file that says less means\n\
-         # the same. After a change: systemctl restart bursard; for log.level a reload is enough. Better\n\
+         # the same. After a change: systemctl restart bursard; for log.level and messages.hint a reload is enough. Better\n\
          # than editing this file: put what differs into bursar.toml.d/50-local.toml, it wins key by key.\n\
          # Limits stand in limits.toml.\n\
          # This file is generated from crates/config/src/schema.rs.\n",

@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 ///
 /// Runs in the foreground, logs to stderr (or the journal) and says "bursard: ready" once limits are
 /// enforced. SIGTERM ends it and leaves the kernel half in charge, unless on_exit = "release"; SIGHUP
-/// reads the limits and log.level again.
+/// reads the limits, log.level and messages.hint again.
 #[derive(Debug, Parser)]
 #[command(name = "bursard", version, max_term_width = 100)]
 pub(crate) struct Arguments {

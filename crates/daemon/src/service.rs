@@ -296,7 +296,7 @@ impl Service {
         );
         match Config::load(self.config.as_deref()) {
             Ok(loaded) => self.take_configuration(loaded),
-            Err(error) => tracing::error!("log.level stays as it was: {error}"),
+            Err(error) => tracing::error!("bursar.toml is not read again: {error}"),
         }
         if let Err(error) = self.daemon.reload() {
             tracing::error!("the limits stay as they were: {error:#}");
