@@ -45,7 +45,7 @@ fn tell(binaries: &Binaries) -> Result<()> {
         Ok((lines("DEBUG")? > 0).then_some(()))
     })?;
     hog.finish()?;
-    reload("loud", "log.level stays as it was")?;
+    reload("loud", "bursar.toml is not read again")?;
     // Less is said from then on, but for who changed which limit.
     reload("error", "log.level is error from now on")?;
     let told = lines("INFO")?;
