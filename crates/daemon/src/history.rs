@@ -147,12 +147,14 @@ impl History {
         event.number = Some(self.numbers.give());
     }
 
-    /// Adds an event. What one account has too many of is counted in the files, not written each.
-    pub(crate) fn add(&mut self, event: Event, now: Nanos) {
-        for due in self.rate_limit.admit(event.clone(), now) {
-            self.store(&due);
+    /// Adds an event. What one account has too many of is counted in the files, not written each: says which were now.
+    pub(crate) fn add(&mut self, event: Event, now: Nanos) -> Vec<Event> {
+        let due = self.rate_limit.admit(event.clone(), now);
+        for due in &due {
+            self.store(due);
         }
         self.cache.take(event);
+        due
     }
 
     /// The number that the next event is given.
@@ -170,11 +172,13 @@ impl History {
         self.rate_limit.count()
     }
 
-    /// Writes them.
-    pub(crate) fn write_waiting(&mut self) {
-        for event in self.rate_limit.take_waiting() {
-            self.store(&event);
+    /// Writes them, and says which they were.
+    pub(crate) fn write_waiting(&mut self) -> Vec<Event> {
+        let waiting = self.rate_limit.take_waiting();
+        for event in &waiting {
+            self.store(event);
         }
+        waiting
     }
 
     fn store(&mut self, event: &Event) {
@@ -325,7 +329,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let bound = 4096;
         let mut history = History::open(directory.path(), Bytes::new(bound));
-        (0..500).for_each(|number| history.add(event(number), NOW));
+        (0..500).for_each(|number| drop(history.add(event(number), NOW)));
         let size: u64 = fs::read_dir(directory.path())
             .unwrap()
             .map(|entry| entry.unwrap().metadata().unwrap().len())
@@ -461,7 +465,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let open = |bound| History::open(directory.path(), Bytes::new(bound));
         let mut large = open(1 << 20);
-        (0..500).for_each(|number| large.add(event(number), NOW));
+        (0..500).for_each(|number| drop(large.add(event(number), NOW)));
         assert_eq!(large.stored(|_| true).len(), 500);
         let line = serde_json::to_vec(&event(1)).unwrap().len() as u64 + 1;
         for (half, whole) in [(10 * line, 10), (10 * line + 1, 10), (11 * line - 1, 10)] {

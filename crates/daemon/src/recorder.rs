@@ -62,7 +62,9 @@ impl Recorder {
 
     /// Writes what waits to be written: the daemon ends.
     pub(crate) fn write_waiting(&mut self) {
-        self.history.write_waiting();
+        for event in self.history.write_waiting() {
+            log::event(&event);
+        }
     }
 
     pub(crate) fn reaps(&self) -> &ReapStatus {
@@ -73,8 +75,10 @@ impl Recorder {
     pub(crate) fn record(&mut self, mut event: Event, at: Nanos) -> Event {
         event.time = clock::rfc3339(clock::to_wall(at));
         self.history.number(&mut event);
-        log::event(&event);
-        self.history.add(event.clone(), clock::monotonic());
+        // The log has what the history has: neither takes thousands of one user's doing.
+        for due in self.history.add(event.clone(), clock::monotonic()) {
+            log::event(&due);
+        }
         event
     }
 
