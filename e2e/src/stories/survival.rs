@@ -137,7 +137,7 @@ fn modes(binaries: &Binaries) -> Result<()> {
             (run.join("bursard.lock"), 0o600),
             (state.clone(), 0o750),
             (state.join("events.jsonl"), 0o640),
-            (names, 0o644),
+            (names, 0o640),
             (limits, 0o644),
             (world.pins().to_owned(), 0o700),
         ] {

@@ -349,13 +349,13 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 	if (account->measure == MEASURE_COMMITTED)
 		tops.level = is_small ? top_of_beginners(account->limit_pages) : account->barrier_pages;
 	tops.private = is_small ? top_of_beginners(account->private_barrier_pages) : account->private_barrier_pages;
-	if (!try_charge(account, birth.pages, 0, 0, &tops)) {
+	if (!try_charge(account, birth.pages, 0, 0, &tops) &&
+	    (!recount(state, account, requester.slot) || !try_charge(account, birth.pages, 0, 0, &tops))) {
 		if (take_login_reserve(login_of_me(), birth.pages, login_reserve_of_memory(account))) {
 			if (tops.level != NO_BOUND_PAGES)
 				tops.level = top_of_beginners(account->limit_pages);
 			tops.private = top_of_beginners(account->private_barrier_pages);
 		}
-		recount(state, account, requester.slot);
 		if (!try_charge(account, birth.pages, 0, 0, &tops)) {
 			is_private = passes_private(account, birth.pages, &tops);
 			if (is_private)
