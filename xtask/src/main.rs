@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
 #[derive(Parser)]
 #[command(
@@ -11,23 +11,19 @@ use clap::{Parser, Subcommand};
     bin_name = "cargo xtask",
     about = "The project's tasks"
 )]
-struct Xtask {
-    #[command(subcommand)]
-    task: Task,
-}
-
-#[derive(Subcommand)]
-enum Task {
+enum Xtask {
     /// Guests: boot Debian's own kernels in QEMU and run programs in them
+    #[command(subcommand)]
     Vm(xtask::vm::Vm),
     /// A whole Debian with systemd, ssh, cron and users: play an administrator's scenarios in it
+    #[command(subcommand)]
     Debian(xtask::debian::Debian),
 }
 
 fn main() -> ExitCode {
-    let done = match Xtask::parse().task {
-        Task::Vm(vm) => vm.run(),
-        Task::Debian(debian) => debian.run(),
+    let done = match Xtask::parse() {
+        Xtask::Vm(vm) => vm.run(),
+        Xtask::Debian(debian) => debian.run(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

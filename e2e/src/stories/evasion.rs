@@ -63,7 +63,7 @@ const COSTS: &[Story] = &[
     Story {
         name: "who_keeps_files_dies_for_them_behind_hundreds_of_processes",
         place: Place::Host,
-        tell: keeper,
+        tell: files_behind_hundreds,
     },
     Story {
         name: "who_removes_his_files_pays_no_more_and_files_of_others_are_theirs",
@@ -594,7 +594,7 @@ fn flood(binaries: &Binaries) -> Result<()> {
 }
 
 /// More processes than one decision can look at the descriptors of, all of them older than who keeps the file.
-fn keeper(binaries: &Binaries) -> Result<()> {
+fn files_behind_hundreds(binaries: &Binaries) -> Result<()> {
     const OTHERS: u64 = 400;
     let mut world = World::new(binaries, "keeper", "")?;
     world.daemon.start()?;

@@ -31,19 +31,14 @@ use machine::Machine;
 use scenario::Scenario;
 
 /// `cargo xtask debian …`
-#[derive(Args)]
-pub struct Debian {
-    #[command(subcommand)]
-    command: Subcommands,
-}
-
 #[derive(Subcommand)]
-enum Subcommands {
+pub enum Debian {
     /// Make the disks that are not cached yet
     Build {
         /// trixie, bookworm, or both
         #[arg(long, default_value = BOTH)]
         suite: Suites,
+        /// How it is fetched.
         #[command(flatten)]
         how: Fetch,
     },
@@ -55,8 +50,9 @@ enum Subcommands {
 
 const BOTH: &str = "trixie,bookworm";
 
+/// What `up` takes.
 #[derive(Args)]
-struct UpArgs {
+pub struct UpArgs {
     /// trixie, bookworm, or both
     #[arg(long, default_value = BOTH)]
     suite: Suites,
@@ -73,8 +69,9 @@ struct UpArgs {
     deb: PathBuf,
 }
 
+/// What `run` takes.
 #[derive(Args)]
-struct RunArgs {
+pub struct RunArgs {
     #[command(flatten)]
     up: UpArgs,
     /// Which of them: ci, or long
@@ -93,15 +90,15 @@ impl Debian {
     pub fn run(self) -> Result<ExitCode> {
         interrupt::watch();
         let cache = Cache::open()?;
-        match self.command {
-            Subcommands::Build { suite, how } => {
+        match self {
+            Self::Build { suite, how } => {
                 for &suite in suite.as_slice() {
                     println!("{}", Image::get(&cache, suite, &how)?.disk().display());
                 }
                 Ok(ExitCode::SUCCESS)
             }
-            Subcommands::Run(args) => run(&cache, &args),
-            Subcommands::Up(args) => up(&cache, &args),
+            Self::Run(args) => run(&cache, &args),
+            Self::Up(args) => up(&cache, &args),
         }
     }
 }

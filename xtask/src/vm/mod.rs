@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
 pub use crate::archive::Fetch;
 pub use crate::kernel::{Cache, Kernel, fetch};
@@ -22,19 +22,14 @@ pub use report::{Ending, Report};
 pub(crate) use run_command::side_by_side;
 
 /// `cargo xtask vm …`
-#[derive(Args)]
-pub struct Vm {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Subcommand)]
-enum Command {
+pub enum Vm {
     /// Download kernels that are not cached yet
     Fetch {
         /// bookworm, trixie, newest, one of the others, several with commas, or all for these three
         #[arg(long, default_value = "all")]
         suite: Suites,
+        /// How it is fetched.
         #[command(flatten)]
         how: Fetch,
     },
@@ -45,6 +40,7 @@ enum Command {
         /// bookworm, trixie, newest, or one of the others
         #[arg(long, value_enum)]
         suite: Suite,
+        /// What the guest is.
         #[command(flatten)]
         options: Options,
     },
@@ -54,15 +50,15 @@ impl Vm {
     /// Does it.
     pub fn run(self) -> Result<ExitCode> {
         let cache = Cache::open()?;
-        match self.command {
-            Command::Fetch { suite, how } => {
+        match self {
+            Self::Fetch { suite, how } => {
                 for &suite in suite.as_slice() {
                     println!("{}", fetch(&cache, suite, &how)?);
                 }
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Run(args) => run_command::run(&cache, &args),
-            Command::Shell { suite, options } => shell(&cache, suite, options),
+            Self::Run(args) => run_command::run(&cache, &args),
+            Self::Shell { suite, options } => shell(&cache, suite, options),
         }
     }
 }

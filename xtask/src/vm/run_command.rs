@@ -20,8 +20,9 @@ use crate::interrupt;
 use crate::kernel::{Cache, fetch};
 use crate::suite::Suites;
 
+/// What `run` takes.
 #[derive(Args)]
-pub(super) struct RunArgs {
+pub struct RunArgs {
     /// bookworm, trixie, newest, one of the others, several with commas, or all for these three
     #[arg(long)]
     suite: Suites,
