@@ -8,9 +8,10 @@ use std::io;
 use std::process::ExitCode;
 
 use bursar_protocol::{ClientError, ErrorKind, Refusal};
+use signal_hook::consts::SIGPIPE;
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::complaint::complain;
-use crate::output;
 
 /// Why a command ended before its end.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         match self {
             Self::Answered => ExitCode::SUCCESS,
-            Self::Unread => output::end_unread(),
+            Self::Unread => end_unread(),
             Self::Answer(code) => ExitCode::from(code as u8),
             Self::Wrong(code, message) => {
                 complain(&message);
@@ -81,6 +82,14 @@ impl Failure {
             }
         }
     }
+}
+
+/// Ends as other programs do that nobody reads: by SIGPIPE, which Rust's runtime ignores. An exit code of 0 would say that
+/// all is done, and of `check` that the files are right.
+pub(crate) fn end_unread() -> ExitCode {
+    let _ = emulate_default_handler(SIGPIPE);
+    // The signal has ended us; a shell would call that so.
+    ExitCode::from(141)
 }
 
 impl From<ClientError> for Failure {

@@ -4,16 +4,13 @@
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};
 use rustix::io::Errno;
-use signal_hook::consts::SIGPIPE;
-use signal_hook::low_level::emulate_default_handler;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, end_unread};
 
 /// /dev/null, by its numbers (Documentation/admin-guide/devices.txt).
 const NULL: (u32, u32) = (1, 3);
@@ -42,14 +39,6 @@ fn unwritten(error: &io::Error) -> Failure {
         io::ErrorKind::BrokenPipe => Failure::Unread,
         _ => Failure::failed(format!("cannot write the answer: {error}")),
     }
-}
-
-/// Ends as other programs do that nobody reads: by SIGPIPE, which Rust's runtime ignores. An exit code of 0 would say that
-/// all is done, and of `check` that the files are right.
-pub(crate) fn end_unread() -> ExitCode {
-    let _ = emulate_default_handler(SIGPIPE);
-    // The signal has ended us; a shell would call that so.
-    ExitCode::from(141)
 }
 
 /// From now on the program ends when nobody reads its output any more, also while it waits.

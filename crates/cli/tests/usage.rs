@@ -52,7 +52,7 @@ fn what_is_typed_wrongly_is_said_and_exits_with_2() {
         ),
         (&["events", "--since", "the day before"], "how long ago"),
         (&["why", "0"], "--user"),
-        (&["why", "@staff"], "no account"),
+        (&["why", "@staff"], "not an account"),
         (&["kill"], "<PID>"),
     ];
     for (arguments, message) in table {

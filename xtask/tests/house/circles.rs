@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tree::sources;
 
-/// Circles that stand, by the folder all of whose circles are allowed.
+/// Circles that stand, by a file that is part of them.
 const ALLOWED: [(&str, &str); 1] = [(
-    "crates/cli/src/",
+    "crates/cli/src/arguments.rs",
     "clap's tree: arguments name the commands, which take the global arguments",
 )];
 
@@ -288,7 +288,9 @@ fn no_files_of_a_crate_import_each_other_in_a_circle() {
     for (name, modules) in crates() {
         for circle in circles(&modules) {
             println!("{name}: {circle:#?}");
-            if !ALLOWED.iter().any(|(allowed, _)| *allowed == name) {
+            let is_allowed =
+                |(file, _): &(&str, &str)| circle.iter().any(|it| it.starts_with(file));
+            if !ALLOWED.iter().any(is_allowed) {
                 wrongs.push(circle);
             }
         }

@@ -3,6 +3,7 @@
 
 mod csv;
 mod html;
+mod markup;
 mod svg;
 
 use crate::clock::Clock;

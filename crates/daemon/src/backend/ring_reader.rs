@@ -352,9 +352,16 @@ mod tests {
     fn who_has_too_many_waits_until_they_are_few_enough() {
         let (outbox, events) = sync_channel(1);
         let mut unsent = unsent(0..8);
-        let taker = std::thread::spawn(move || events.iter().take(6).collect::<Vec<_>>());
+        let (stay, stays) = sync_channel::<()>(0);
+        let taker = std::thread::spawn(move || {
+            let taken: Vec<_> = events.iter().take(6).collect();
+            // Who reads no more is there until then all the same.
+            let _ = stays.recv();
+            taken
+        });
         assert!(unsent.send(3, &outbox, |_| ()).is_ok());
         assert!(unsent.0.len() <= 3, "{}", unsent.0.len());
+        drop(stay);
         let _ = unsent.send(0, &outbox, |_| ());
         assert_eq!(taker.join().ok(), Some(vec![0, 1, 2, 3, 4, 5]));
     }

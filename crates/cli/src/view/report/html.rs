@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The report as a page of its own: no other file, no script, nothing from elsewhere.
 
+use super::markup::escaped;
 use super::{programs, sentences, svg, told_before};
 use crate::clock::Clock;
 use crate::report::{Account, Report};
@@ -31,22 +32,6 @@ th:first-child, td:first-child, th:last-child, td:last-child { text-align: left;
 td:last-child { white-space: normal; overflow-wrap: anywhere; } .bad { color: var(--killed); font-weight: 600; }
 </style></head><body>
 ";
-
-/// `text` where markup stands.
-pub(super) fn escaped(text: &str) -> String {
-    text.chars()
-        .fold(String::with_capacity(text.len()), |mut safe, character| {
-            match character {
-                '&' => safe.push_str("&amp;"),
-                '<' => safe.push_str("&lt;"),
-                '>' => safe.push_str("&gt;"),
-                '"' => safe.push_str("&quot;"),
-                '\'' => safe.push_str("&#39;"),
-                other => safe.push(other),
-            }
-            safe
-        })
-}
 
 /// As long as it takes, without colours of a terminal.
 const STYLE: Style = Style {

@@ -3,7 +3,7 @@
 
 use bursar_model::Bytes;
 
-use super::html::escaped;
+use super::markup::escaped;
 use crate::clock::Clock;
 use crate::report::Report;
 use crate::view::words::narrow_size;
