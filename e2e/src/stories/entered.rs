@@ -246,7 +246,7 @@ fn told_by_whom(binaries: &Binaries) -> Result<()> {
         (0, of_alice, 0, "account =bursar-other held"),
         (0, &["--user", "60411"], 0, "nothing of 60411"),
         (0, &["nobody-has-this-name"], 1, "no user"),
-        (0, &["@staff"], 2, "no account"),
+        (0, &["@staff"], 2, "not an account"),
         (ALICE, render, 0, "account =bursar-render held"),
         (ALICE, of_alice, 0, "account =bursar-other held"),
         (BOB, &["--user", "60411"], 0, "nothing of 60411"),

@@ -293,7 +293,7 @@ fn sharer_named(world: &World, hog: &Hog) -> Result<()> {
     ensure!(said["freed_bytes"].is_null(), "{said}");
     let reason = said["reason"].as_str().unwrap_or_default().to_owned();
     ensure!(
-        reason.contains(&format!("process {child} has the same")),
+        reason.contains(&format!("process {child} shares its memory")),
         "{said}"
     );
     // Together they go.

@@ -62,7 +62,7 @@ struct decision {
 	__u32 has_mm_sharers;	/* who was killed leaves the memory to others */
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
-	__u32 first_keeper;	/* so many processes more are passed by before: nobody can tell behind whom to hide */
+	__u32 first_keeper;	/* so many processes more are passed by before */
 	/* Of who is being weighed. Kept here, and volatile, so that the verifier forgets them: it would follow each of their
 	 * values through all that comes after. */
 	volatile __u32 is_protected;

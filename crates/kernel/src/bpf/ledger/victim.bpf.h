@@ -316,8 +316,10 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	decision->event.account = slot;
 	decision->is_corrected = is_corrected(account, now);
 	decision->descriptors = KEPT_DESCRIPTORS;
+	/* One decision after another at the next ones; nobody knows at whom exactly. */
 	if (has_many_tables(account))
-		decision->first_keeper = bpf_get_prandom_u32() % account->processes;
+		decision->first_keeper = (state->settles * (KEPT_DESCRIPTORS / LEAST_TABLE) +
+					  bpf_get_prandom_u32() % LEAST_TABLE) % account->processes;
 	decision->counts_files = account->sure_pages > account->stuck_pages &&
 			     account->held_pages + unrecorded_pages(account) - correction_of(account) -
 					     account->forgone_pages <=
