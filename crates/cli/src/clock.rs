@@ -14,12 +14,22 @@ pub(crate) struct Clock {
     zone: TimeZone,
 }
 
+/// The machine's zone. To find its name in /usr/share/zoneinfo, as TimeZone::system() does, takes more time than all the
+/// rest of a command, and nobody asks for the name.
+fn zone_of_here() -> TimeZone {
+    let of_file = || TimeZone::tzif("local", &std::fs::read("/etc/localtime").ok()?).ok();
+    match std::env::var_os("TZ") {
+        None => of_file().unwrap_or_else(TimeZone::system),
+        Some(_) => TimeZone::system(),
+    }
+}
+
 impl Clock {
     /// The machine's.
     pub(crate) fn here() -> Self {
         Self {
             now: Timestamp::now(),
-            zone: TimeZone::system(),
+            zone: zone_of_here(),
         }
     }
 
