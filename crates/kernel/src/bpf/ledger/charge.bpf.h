@@ -113,11 +113,11 @@ static __always_inline bool is_khugepaged(struct task_struct *task)
 	return name == KHUGEPAGED;
 }
 
-/* khugepaged makes a huge page of small ones and of holes between them. What it takes back from swap for that is an event
- * up and one down. */
+/* khugepaged makes a huge page of small ones and of holes between them. Only what grows: what shrinks at its event may be
+ * what the process itself has given back, far from its bounds, and nobody has booked. */
 static __always_inline void note_collapse(struct mm_record *record, struct account *account, __s64 pages)
 {
-	if (!pages || means_dying(record->state) || !is_khugepaged(bpf_get_current_task_btf()))
+	if (pages <= 0 || means_dying(record->state) || !is_khugepaged(bpf_get_current_task_btf()))
 		return;
 	__sync_fetch_and_add(&record->collapsed_pages, pages);
 	__sync_fetch_and_add(&account->collapsed_pages, pages);
