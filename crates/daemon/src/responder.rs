@@ -153,7 +153,7 @@ impl Responder {
     /// Goes on where a bursard that was killed ended; before anything is recorded.
     pub(crate) fn resume(&self, accounts: &mut Accounts) {
         let found = self.recorder.history().newest_found();
-        note_recorded(accounts, |it| it.settle_first(found));
+        note_recorded(accounts, |it| it.end_interrupted(found));
     }
 
     /// The next fact is about to be recorded; not where a bursard that was killed has done so.

@@ -236,7 +236,7 @@ impl<W: StateWords> RecordedEvents<W> {
     ///
     /// # Errors
     /// When the ledger's state cannot be written.
-    pub fn settle_first(&mut self, found: u64) -> Result<(), Error> {
+    pub fn end_interrupted(&mut self, found: u64) -> Result<(), Error> {
         let begun = std::mem::take(&mut self.begun);
         if begun == 0 {
             return Ok(());
@@ -266,7 +266,7 @@ impl<W: StateWords> RecordedEvents<W> {
     }
 
     /// The next one is about to be recorded, and is given this number. Whether it is to be left out: see
-    /// [`Self::settle_first`].
+    /// [`Self::end_interrupted`].
     ///
     /// # Errors
     /// When the ledger's state cannot be written.
@@ -432,7 +432,7 @@ mod tests {
             let state = *self.state.borrow();
             let (in_hand, _) = events.resume_marks(&state)?;
             let newest = self.history.borrow().iter().map(|it| it.0).max();
-            events.settle_first(newest.unwrap_or(0))?;
+            events.end_interrupted(newest.unwrap_or(0))?;
             self.write(self.give()?, "attached")?;
             for _ in in_hand {
                 if !events.begin(self.given.get() + 1)? {

@@ -173,8 +173,8 @@ impl<R: Rules> Ledger<R> {
         (gross - files_credit + excess, gross + credit)
     }
 
-    /// victim.bpf.h settle(). Whether somebody was killed.
-    pub(crate) fn settle(
+    /// victim.bpf.h decide(). Whether somebody was killed.
+    pub(crate) fn decide(
         &mut self,
         world: &mut World,
         account: usize,
@@ -314,7 +314,7 @@ impl<R: Rules> Ledger<R> {
     /// react.bpf.h react().
     fn react(&mut self, world: &mut World, account: usize, running: Running, starve: bool) {
         if self.level(world, account).0 > LIMIT {
-            self.settle(world, account, running, starve);
+            self.decide(world, account, running, starve);
         } else {
             self.end_doubt(account, world.now_ms);
         }
@@ -363,7 +363,7 @@ impl<R: Rules> Ledger<R> {
             self.react(world, account, Running::Other, starve);
             for _ in 0..8 {
                 if self.accounts[account].patience.is_out == 0
-                    || !self.settle(world, account, Running::Other, starve)
+                    || !self.decide(world, account, Running::Other, starve)
                 {
                     break;
                 }
@@ -371,7 +371,7 @@ impl<R: Rules> Ledger<R> {
         }
     }
 
-    /// tmpfs_count.bpf.h and settle_files().
+    /// tmpfs_count.bpf.h and book_files().
     fn count_files(&mut self, world: &World) {
         let now = world.now_ms;
         for account in 0..self.accounts.len() {

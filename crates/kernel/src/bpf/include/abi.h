@@ -161,8 +161,8 @@ struct account {
 	__u32 number;		/* of its id; frozen, as history is */
 	__u32 flags;		/* enum account_flag; frozen */
 	__u64 id;
-	__u64 settling_ns;	/* when the decision under way began; 0: none */
-	__u64 no_settle_before_ns; /* after a decision that found nobody to kill */
+	__u64 deciding_ns;	/* when the decision under way began; 0: none */
+	__u64 no_decision_before_ns; /* after a decision that found nobody to kill */
 	__u64 noticed_ns;	/* last notice sent */
 	__u32 noticed;		/* held is over the notice level and the user has been told */
 	__u32 near;		/* enum nearness */
@@ -450,8 +450,8 @@ struct ledger_state {
 	__u64 resum_ns;		/* the last one's duration */
 	__u64 resum_max_ns;
 	__u64 resum_tasks;	/* processes met by the last one */
-	__u64 settles;
-	__u64 settle_max_ns;
+	__u64 decisions;
+	__u64 longest_decision_ns;
 
 	/* the count of files */
 	__u64 tmpfs_type;	/* struct file_system_type * of tmpfs; 0: files are not counted */

@@ -215,7 +215,7 @@ LOOP_BODY(unforgo, __u32 *, records_made())
 static __always_inline void begin_anew(struct ledger_state *state, struct account *account, __u32 slot)
 {
 	account->noticed = 0;
-	account->no_settle_before_ns = 0;
+	account->no_decision_before_ns = 0;
 	if (!account->forgone_pages)
 		return;
 	LOOP(unforgo, &slot);
@@ -347,7 +347,7 @@ static __always_inline int switch_subordinates(const struct set_subordinates_arg
 }
 
 /* Who asks is read exactly, as the event would have done: what idle processes have kept back no event tells. */
-static __always_inline long settle_if_over(__u32 slot, struct run_killer_args *args)
+static __always_inline long decide_if_over(__u32 slot, struct run_killer_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
@@ -356,10 +356,10 @@ static __always_inline long settle_if_over(__u32 slot, struct run_killer_args *a
 		return 1;
 	if (slot && (account->flags & ACCOUNT_USED) &&
 	    (slot == args->slot || level_now(account) > decide_above(account)))
-		args->decisions += settle(slot, args->trigger, RUNNING_OTHER);
+		args->decisions += decide(slot, args->trigger, RUNNING_OTHER);
 	return 0;
 }
-LOOP_BODY(settle_if_over, struct run_killer_args *, accounts_made())
+LOOP_BODY(decide_if_over, struct run_killer_args *, accounts_made())
 
 /* So much of an account the user half has promised to processes that reserve over its socket. */
 static __always_inline int store_promise(const struct promise_args *args)
@@ -409,7 +409,7 @@ static __always_inline int react_to_change(const struct run_killer_args *args)
 }
 
 /* S1's run_oom_killer. */
-static __always_inline int settle_whoever_is_over(struct run_killer_args *args)
+static __always_inline int decide_whoever_is_over(struct run_killer_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct run_killer_args own = { .trigger = args->trigger, .slot = args->slot };
@@ -420,7 +420,7 @@ static __always_inline int settle_whoever_is_over(struct run_killer_args *args)
 		return react_to_change(args);
 	/* A full barrier: who is over from now on and does not ask was seen. */
 	__sync_lock_test_and_set(&state->killer_asked_ns, 0);
-	LOOP(settle_if_over, &own);
+	LOOP(decide_if_over, &own);
 	args->decisions = own.decisions;
 	return 0;
 }

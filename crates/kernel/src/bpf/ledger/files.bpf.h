@@ -43,7 +43,7 @@ static __noinline int tell_of_files(struct ledger_state *state, struct account *
  * page counts once at least, and twice only where it is mapped more than once or is another's. Dying
  * address spaces' RssShmem counts here too: what they map is still a file of somebody's.
  */
-__noinline int settle_files(__u32 slot, __u32 trigger)
+__noinline int book_files(__u32 slot, __u32 trigger)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);

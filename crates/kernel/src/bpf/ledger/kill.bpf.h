@@ -86,10 +86,10 @@ static __always_inline int forgo_kill(struct decision *decision, struct mm_recor
 }
 
 /* Whether somebody else has begun to decide meanwhile: a virtual machine's CPU can stand still for that long
- * (SETTLE_STALE_NS). Whom we have chosen is not the one to kill any more. */
+ * (DECISION_STALE_NS). Whom we have chosen is not the one to kill any more. */
 static __always_inline bool is_overtaken(const struct decision *decision, const struct account *account)
 {
-	return *(volatile __u64 *)&account->settling_ns != decision->event.time_ns;
+	return *(volatile __u64 *)&account->deciding_ns != decision->event.time_ns;
 }
 
 /* Kills whom a decision has chosen. Returns the number of victims, 0 or 1. Global, as is all of a decision that

@@ -99,7 +99,7 @@ int set_limit(struct set_limit_args *args)
 SEC("syscall")
 int run_oom_killer(struct run_killer_args *args)
 {
-	return settle_whoever_is_over(args);
+	return decide_whoever_is_over(args);
 }
 
 SEC("syscall")

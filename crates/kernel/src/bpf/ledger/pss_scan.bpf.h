@@ -236,7 +236,7 @@ static __always_inline int take_correction(struct end_pss_scan_args *args)
 	account->unmapped_in_doubt_pages = 0;
 	/* in the correction now, but for half of those of children born meanwhile (correction.bpf.h) */
 	account->forked_pages = account->born_forked_pages > 0 ? account->born_forked_pages >> 1 : 0;
-	account->no_settle_before_ns = 0;
+	account->no_decision_before_ns = 0;
 	args->is_near = account->near;
 	args->correction_pages = correction;
 	args->held_pages = account->held_pages + beyond_records(account);

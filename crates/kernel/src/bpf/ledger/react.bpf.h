@@ -21,7 +21,7 @@ __noinline int ask_for_killer(__u32 slot)
 	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
 
-	if (!state || !account || (now < account->no_settle_before_ns && !has_waited_enough(account)) ||
+	if (!state || !account || (now < account->no_decision_before_ns && !has_waited_enough(account)) ||
 	    !may_tell(&state->killer_asked_ns, RUN_KILLER_PAUSE_NS, now))
 		return 0;
 	event = begin_event(EVENT_RUN_KILLER, TRIGGER_EVENT, now);
@@ -33,10 +33,10 @@ __noinline int ask_for_killer(__u32 slot)
 }
 
 /* A decision is wanted: by who comes to it, or by who is asked. */
-static __always_inline void decide(__u32 slot, __u32 trigger, __u32 running)
+static __always_inline void want_decision(__u32 slot, __u32 trigger, __u32 running)
 {
 	if (trigger != TRIGGER_EVENT || event_decides)
-		settle(slot, trigger, running);
+		decide(slot, trigger, running);
 	else if (event_asks)
 		ask_for_killer(slot);
 }
@@ -55,7 +55,7 @@ static __always_inline long has_been_decided(__u32 look, struct waiting *waiting
 {
 	struct account *account = account_at(waiting->slot);
 
-	return !account || !*(volatile __u64 *)&account->settling_ns || bpf_ktime_get_ns() >= waiting->until_ns;
+	return !account || !*(volatile __u64 *)&account->deciding_ns || bpf_ktime_get_ns() >= waiting->until_ns;
 }
 LOOP_BODY(has_been_decided, struct waiting *, DECISION_LOOKS)
 
@@ -208,7 +208,7 @@ __noinline int leave_to_thread(__u32 slot, __s64 sum, __u32 trigger)
 		note_within_limit(account, held, trigger);
 		return 0;
 	}
-	if (!is_new && now < account->no_settle_before_ns)
+	if (!is_new && now < account->no_decision_before_ns)
 		return 0;
 	if (!due->decisions_ns)
 		due->decisions_ns = now;
@@ -219,7 +219,7 @@ __noinline int leave_to_thread(__u32 slot, __s64 sum, __u32 trigger)
 }
 
 /* What an account's new level asks for. `held` is what this very booking produced. `running`: enum
- * running. Global, as settle() is. */
+ * running. Global, as decide() is. */
 __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 {
 	struct ledger_state *state = ledger_state();
@@ -240,14 +240,14 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 		return leave_to_thread(slot, sum, trigger);
 	if (come_near(state, account)) {
 		/* What idle processes have kept back so far no event will tell: read them all once. */
-		decide(slot, trigger, running);
+		want_decision(slot, trigger, running);
 		sum = account->held_pages;
 	}
 	held = level_from(account, sum);
 	if (is_notice_due(slot, held) || is_at_watched(account, held)) {
 		/* Told of what is held, not of what is counted twice. */
 		if (account->processes > 1 && held <= account->limit_pages)
-			decide(slot, trigger, running);
+			want_decision(slot, trigger, running);
 		if (!is_asking(account, bpf_ktime_get_ns())) {
 			held = level_now(account);
 			give_notice(slot, held, trigger);
@@ -258,9 +258,9 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 	}
 	/* A decision knows better: some of it may be on its way out. */
 	if (held > decide_above(account) || (running == RUNNING_FILLER && held > account->limit_pages)) {
-		decide(slot, trigger, running);
+		want_decision(slot, trigger, running);
 		if (trigger == TRIGGER_EVENT && running >= RUNNING_GREW && !defers_decisions &&
-		    *(volatile __u64 *)&account->settling_ns)
+		    *(volatile __u64 *)&account->deciding_ns)
 			wait_for_decision(slot);
 		return 0;
 	}

@@ -215,7 +215,7 @@ static __always_inline long resum_account(__u32 slot, struct resum *resum)
 	account->unkillable_pages = account->sum_unkillable_pages;
 	account->forgone_pages = account->sum_forgone_pages;
 	account->shmem_pages = account->sum_shmem_pages;
-	settle_files(slot, resum->trigger);
+	book_files(slot, resum->trigger);
 	if (account->noticed &&
 	    level_now(account) < account->notice_pages - (account->notice_pages >> 4))
 		account->noticed = 0; /* far enough below to be told again */
@@ -230,10 +230,10 @@ static __always_inline long resum_account(__u32 slot, struct resum *resum)
 	react(slot, account->held_pages, resum->trigger, resum->running);
 	/* Who may not be killed only a decision finds. */
 	if (account->exempt_pages)
-		settle(slot, resum->trigger, resum->running);
+		decide(slot, resum->trigger, resum->running);
 	/* Where no kill helps one at a time is not enough. */
 	for (i = 0; i < KILLS_AT_ONCE && account->patience.is_out; i++)
-		if (!settle(slot, resum->trigger, resum->running))
+		if (!decide(slot, resum->trigger, resum->running))
 			break;
 	return 0;
 }

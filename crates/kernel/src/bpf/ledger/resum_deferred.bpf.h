@@ -36,7 +36,7 @@ static __always_inline long catch_up(__u32 slot, void *nothing)
 	if (!account || !account->near)
 		return 0;
 	if (account->near == NEAR)	/* what idle processes have kept back no event tells */
-		settle(slot, TRIGGER_TIMER, RUNNING_OTHER);
+		decide(slot, TRIGGER_TIMER, RUNNING_OTHER);
 	react(slot, account->held_pages, TRIGGER_TIMER, RUNNING_OTHER);
 	return 0;
 }

@@ -15,7 +15,7 @@ const volatile bool event_decides = true;
 const volatile bool event_asks = false;
 
 enum {
-	SETTLE_STALE_NS = 1000000000,	/* a decision cannot take this long: its mark is a leftover */
+	DECISION_STALE_NS = 1000000000,	/* a decision cannot take this long: its mark is a leftover */
 	KEPT_DESCRIPTORS = 16384,	/* looked at in one decision */
 	LEAST_TABLE = 64,		/* descriptors of a process for which there is room: NR_OPEN_DEFAULT */
 	NO_VICTIM_PAUSE_NS = 50000000,	/* nobody to kill: look again after this */
@@ -139,7 +139,7 @@ __noinline int awaits_scan(struct decision *decision, __s64 level, __u64 now)
 	account->wait_at_most_pages = doubt->wait_at_most_pages + decision->forgone;
 	if (wait == WAIT_BUT_GROWERS)
 		return WAIT_BUT_GROWERS;
-	account->no_settle_before_ns = now + PSS_SCAN_LOOK_NS;
+	account->no_decision_before_ns = now + PSS_SCAN_LOOK_NS;
 	return WAIT_FOR_PSS_SCAN;
 }
 
@@ -256,7 +256,7 @@ __noinline int judge(struct decision *decision)
 	if (decision->counts_files && !decision->victim.kept_pages && is_keeper_awaited(account, decision))
 		return 0;
 	if (decision->victim.record == NOBODY) {
-		account->no_settle_before_ns = event->time_ns + NO_VICTIM_PAUSE_NS;
+		account->no_decision_before_ns = event->time_ns + NO_VICTIM_PAUSE_NS;
 		if (!decision->is_dying)
 			tell_no_victim(state, account, event);
 		return 0;
@@ -284,7 +284,7 @@ static __always_inline void note_all_read(const struct ledger_state *state, stru
  * next decision. Returns the number of victims, 0 or 1. A global function, as its parts are, so that the verifier checks
  * it once and not at each call, which is too much for that of 7.x.
  */
-__noinline int settle(__u32 slot, __u32 trigger, __u32 running)
+__noinline int decide(__u32 slot, __u32 trigger, __u32 running)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
@@ -293,13 +293,13 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	int victims = 0;
 
 	if (!state || !account || (account->flags & ACCOUNT_PAUSED) ||
-	    (now < account->no_settle_before_ns && !has_waited_enough(account)))
+	    (now < account->no_decision_before_ns && !has_waited_enough(account)))
 		return 0;
-	since = *(volatile __u64 *)&account->settling_ns;
+	since = *(volatile __u64 *)&account->deciding_ns;
 	/* It may have been taken since `now` was read, and that is no time ago. */
-	if (since && ns_since(since, now) < SETTLE_STALE_NS)
+	if (since && ns_since(since, now) < DECISION_STALE_NS)
 		return 0;
-	if (__sync_val_compare_and_swap(&account->settling_ns, since, now) != since)
+	if (__sync_val_compare_and_swap(&account->deciding_ns, since, now) != since)
 		return 0;
 	decision = decision_of(trigger);
 	if (!decision)
@@ -318,7 +318,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	decision->descriptors = KEPT_DESCRIPTORS;
 	/* One decision after another at the next ones; nobody knows at whom exactly. */
 	if (has_many_tables(account))
-		decision->first_keeper = (state->settles * (KEPT_DESCRIPTORS / LEAST_TABLE) +
+		decision->first_keeper = (state->decisions * (KEPT_DESCRIPTORS / LEAST_TABLE) +
 					  bpf_get_prandom_u32() % LEAST_TABLE) % account->processes;
 	decision->counts_files = account->sure_pages > account->stuck_pages &&
 			     account->held_pages + unrecorded_pages(account) - correction_of(account) -
@@ -332,11 +332,11 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	if (decision->has_mm_sharers)
 		kill_mm_sharers(decision->victim.record, trigger);
 	spent = bpf_ktime_get_ns() - now;
-	state->settles++;
-	if (spent > state->settle_max_ns)
-		state->settle_max_ns = spent;
+	state->decisions++;
+	if (spent > state->longest_decision_ns)
+		state->longest_decision_ns = spent;
 out:
-	__sync_val_compare_and_swap(&account->settling_ns, now, 0);
+	__sync_val_compare_and_swap(&account->deciding_ns, now, 0);
 	return victims;
 }
 

@@ -109,11 +109,11 @@ SEC("syscall") int who_waits_for_a_decision_waits_until_it_is_over_and_not_for_l
 	struct waiting waiting = {.slot = SLOT, .until_ns = ~0ULL};
 	__u64 began = bpf_ktime_get_ns();
 
-	it->account->settling_ns = began;
+	it->account->deciding_ns = began;
 	wait_for_decision(SLOT);
 	EXPECT(bpf_ktime_get_ns() - began >= DECISION_WAIT_NS);
 	EXPECT(!has_been_decided(0, &waiting));
-	it->account->settling_ns = 0;
+	it->account->deciding_ns = 0;
 	EXPECT(has_been_decided(0, &waiting));
 	return 0;
 }
@@ -127,10 +127,10 @@ SEC("syscall") int who_was_overtaken_while_he_decided_kills_nobody(void *ctx)
 	decision->slot = SLOT;
 	decision->event.time_ns = 5;
 	decision->victim = (struct chosen){ .record = RECORD, .mm = MM, .ctx_id = CTX };
-	it->account->settling_ns = 6;
+	it->account->deciding_ns = 6;
 	EXPECT(!kill_victim(decision));
 	EXPECT(it->record->state == MM_LIVING && !it->record->marked_ns);
-	it->account->settling_ns = 5;
+	it->account->deciding_ns = 5;
 	EXPECT(kill_victim(decision) == 1 && it->record->state == MM_MARKED);
 	return 0;
 }
@@ -143,10 +143,10 @@ SEC("syscall") int what_was_written_after_the_clock_was_read_is_no_time_ago(void
 
 	EXPECT(decision);
 	/* Another CPU decides. */
-	it->account->settling_ns = later;
-	EXPECT(!settle(SLOT, TRIGGER_EVENT, RUNNING_OWN));
-	EXPECT(it->account->settling_ns == later);
-	it->account->settling_ns = 0;
+	it->account->deciding_ns = later;
+	EXPECT(!decide(SLOT, TRIGGER_EVENT, RUNNING_OWN));
+	EXPECT(it->account->deciding_ns == later);
+	it->account->deciding_ns = 0;
 	it->account->asked_ns = later;
 	EXPECT(is_asking(it->account, now));
 	it->account->asked_ns = 0;
