@@ -10,6 +10,8 @@
  * Cost:    docs/design/measured-beancounters.md.
  * Absent:  without LSM programs the rows are looked at (resource_iterator.bpf.c) and nothing is refused.
  */
+#include <asm-generic/errno.h>
+
 #include "bill_calls.bpf.h"
 #include "file_locks.bpf.h"
 #include "kernel_memory.bpf.h"
@@ -25,9 +27,6 @@
 #include "terminals.bpf.h"
 
 enum {
-	EPERM = 1,
-	ENOMEM = 12,
-	ENFILE = 23,
 	CAP_NET_ADMIN = 12,
 	CAP_SYS_ADMIN = 21,
 	CAP_OPT_NOAUDIT = 2,	/* include/linux/security.h */

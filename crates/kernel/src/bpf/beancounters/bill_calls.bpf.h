@@ -6,12 +6,12 @@
 #ifndef BURSAR_BILL_CALLS_BPF_H
 #define BURSAR_BILL_CALLS_BPF_H
 
+#include <asm-generic/errno.h>
+
 #include "charge_row.bpf.h"
 #include "file_locks.bpf.h"
 #include "shared_memory.bpf.h"
 #include "terminals.bpf.h"
-
-enum { EAGAIN = 11, EINVAL = 22 };
 
 static __always_inline void clear_rows(struct bill *bill)
 {

@@ -5,12 +5,14 @@
 #ifndef BURSAR_FILE_LOCKS_BPF_H
 #define BURSAR_FILE_LOCKS_BPF_H
 
+#include <asm-generic/errno.h>
+
 #include "bill_of_me.bpf.h"
 #include "charge_row.bpf.h"
 #include "lock_count.bpf.h"
 #include "lock_split.bpf.h"
 
-enum { ENOLCK = 37, F_UNLCK = 2 };
+enum { F_UNLCK = 2 };
 
 static __always_inline void note_locked_file(__s64 more)
 {

@@ -9,13 +9,12 @@
  *          the time.
  * Absent:  the rows are looked at (resource_iterator.bpf.c) and nothing is refused.
  */
+#include <asm-generic/errno.h>
+
 #include "network_buffers.bpf.h"
 #include "open_file.bpf.h"
 
 enum {
-	EAGAIN = 11,
-	EINVAL = 22,
-	ENOBUFS = 105,
 	MSG_DONTWAIT = 0x40,
 };
 

@@ -5,12 +5,12 @@
 #ifndef BURSAR_SOCKETS_BPF_H
 #define BURSAR_SOCKETS_BPF_H
 
+#include <asm-generic/errno.h>
+
 #include "charge_row.bpf.h"
 #include "kernel_memory.bpf.h"
 #include "netlink.bpf.h"
 #include "objects.bpf.h"
-
-enum { ENOBUFS = 105 };
 
 static __always_inline __u32 row_of_socket(struct sock *sk)
 {

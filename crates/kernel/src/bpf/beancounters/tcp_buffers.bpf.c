@@ -8,12 +8,12 @@
  * Cost:    docs/design/measured-beancounters.md.
  * Absent:  the rows are looked at (resource_iterator.bpf.c) and nothing is held.
  */
+#include <asm-generic/errno.h>
+
 #include "tcp_buffers.bpf.h"
 #include "open_file.bpf.h"
 
 enum {
-	EINVAL = 22,
-	ENOBUFS = 105,
 	LARGEST_OPTION = 4096,
 };
 

@@ -13,8 +13,6 @@
 #include "event.bpf.h"
 
 enum {
-	ENOMEM = 12,
-	EAGAIN = 11,
 	RECOUNT_PAUSE_NS = 1000000,
 	RECOUNT_SHARE = 20,		/* but so many times as long as the last one took … */
 	RECOUNT_MOST_PAUSE_NS = RESUM_INTERVAL_MS * 1000000, /* … though no longer than until the next re-sum */

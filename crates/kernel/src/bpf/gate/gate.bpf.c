@@ -14,6 +14,8 @@
  *          so the loader finds by an attempt: where `bpf` is not among the security modules an attach
  *          succeeds and nothing is ever called.
  */
+#include <asm-generic/errno.h>
+
 #include "privvmpages.bpf.h"
 #include "login.bpf.h"
 #include "page_size.bpf.h"
@@ -482,8 +484,6 @@ static __always_inline int answer_prctl(__u64 operation, __u64 pages, __s64 *cha
 	*change = operation == GATE_RESERVE ? (__s64)pages : -(__s64)pages;
 	return 0;
 }
-
-enum { EINPROGRESS = 115 };
 
 static __noinline int reserve_by_prctl(__u64 operation, __u64 pages)
 {

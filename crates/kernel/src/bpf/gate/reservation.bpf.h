@@ -6,9 +6,9 @@
 #ifndef BURSAR_RESERVATION_BPF_H
 #define BURSAR_RESERVATION_BPF_H
 
-#include "admission.bpf.h"
+#include <asm-generic/errno.h>
 
-enum { ENXIO = 6, EINVAL = 22 };
+#include "admission.bpf.h"
 
 enum { GIVE_BACK_TRIES = 16 };
 

@@ -6,6 +6,8 @@
 #ifndef BURSAR_CALLS_BPF_H
 #define BURSAR_CALLS_BPF_H
 
+#include <asm-generic/errno.h>
+
 #include "resum.bpf.h"
 #include "shortage.bpf.h"
 
@@ -62,7 +64,7 @@ static __always_inline int learn_cpu_offsets(void)
 	__u64 map;
 
 	if (!state || !offsets || !cpus)
-		return -22;
+		return -EINVAL;
 	state->signals_others = can_signal_others();
 	learn_where_pages_are_counted(state);
 	if (rss_is_atomic())	/* nothing is by CPU, and before 5.19 no helper would tell where */
@@ -72,7 +74,7 @@ static __always_inline int learn_cpu_offsets(void)
 	bpf_probe_read_kernel(&learning.base, sizeof(learning.base),
 			      (void *)(map + bpf_core_field_offset(struct bpf_array, pptrs)));
 	if (!learning.base)
-		return -14;
+		return -EFAULT;
 	LOOP(learn_cpu_offset, &learning);
 	return learning.has_failed ? -34 : 0;
 }
@@ -99,14 +101,14 @@ static __always_inline int open_for(struct open_account_args *args)
 
 	args->opened = 0;
 	if (!state)
-		return -22;
+		return -EINVAL;
 	if (!shared)
 		found = bpf_map_lookup_elem(&payers, &id);
 	if (found) {
 		slot = *found;
 		account = account_at(slot);
 		if (!account)
-			return -2;
+			return -ENOENT;
 		if (!(account->flags & ACCOUNT_SHARED)) {
 			/* How it is held comes with its bounds. */
 			account->flags = args->flags | ACCOUNT_USED | (account->flags & ACCOUNT_OBSERVED);
@@ -122,7 +124,7 @@ static __always_inline int open_for(struct open_account_args *args)
 		slot = take_slot(state);
 		account = slot != NOBODY ? account_at(slot) : NULL;
 		if (!account)
-			return -28; /* ENOSPC */
+			return -ENOSPC;
 	}
 	account->history = args->history;
 	account->id = id;
@@ -192,7 +194,7 @@ static __always_inline int let_nobody_pay(struct open_account_args *args)
 	struct account *account = account_at(args->slot);
 
 	if (!state || !account || !args->slot)
-		return -2;
+		return -ENOENT;
 	lift_bounds(account);
 	account->near = NOT_NEAR;
 	account->flags = ACCOUNT_CLOSED;
@@ -241,7 +243,7 @@ static __always_inline int store_bounds(struct set_limit_args *args)
 	bool observes = args->flags & ACCOUNT_OBSERVED;
 
 	if (!state || !account)
-		return -2;
+		return -ENOENT;
 	if (!args->slot)
 		account->flags = args->flags;
 	/* The same again, for another account's sake: who has been told is not told twice. */
@@ -308,7 +310,7 @@ static __always_inline int store_configuration(struct configure_args *args)
 	int i;
 
 	if (!state)
-		return -22;
+		return -EINVAL;
 	if (state->bursard_start_ns != me->group_leader->start_boottime)
 		LOOP(forget_bursard, NULL);
 	state->bursard_tgid = me->tgid;
@@ -339,7 +341,7 @@ static __always_inline int switch_subordinates(const struct set_subordinates_arg
 	struct ledger_state *state = ledger_state();
 
 	if (!state)
-		return -22;
+		return -EINVAL;
 	/* A full barrier: the ranges are there before who reads them. */
 	__sync_lock_test_and_set(&state->subordinates, args->subordinates);
 	state->files_wanted = 1;
@@ -368,7 +370,7 @@ static __always_inline int store_promise(const struct promise_args *args)
 	struct account *account = account_at(args->slot);
 
 	if (!state || !account || !args->slot)
-		return -2;
+		return -ENOENT;
 	/* A full barrier: who promises looks at reserved_pages next (admission.bpf.h try_charge()). */
 	__sync_lock_test_and_set(&account->promised_pages, args->pages);
 	/* What idle processes have kept back no event tells: the next promise goes by what is read now. That it is near no
@@ -387,7 +389,7 @@ static __always_inline int store_watch(const struct watch_args *args)
 	struct account *account = account_at(args->slot);
 
 	if (!state || !account)
-		return -2;
+		return -ENOENT;
 	account->watched = 0;
 	account->watch_above_pages = args->above_pages;
 	account->watch_below_pages = args->below_pages;
@@ -403,7 +405,7 @@ static __always_inline int react_to_change(const struct run_killer_args *args)
 	struct account *account = account_at(args->slot);
 
 	if (!account || !args->slot)
-		return -2;
+		return -ENOENT;
 	react(args->slot, account->held_pages, args->trigger, RUNNING_OTHER);
 	return 0;
 }
@@ -415,7 +417,7 @@ static __always_inline int decide_whoever_is_over(struct run_killer_args *args)
 	struct run_killer_args own = { .trigger = args->trigger, .slot = args->slot };
 
 	if (!state)
-		return -22;
+		return -EINVAL;
 	if (args->is_change)
 		return react_to_change(args);
 	/* A full barrier: who is over from now on and does not ask was seen. */

@@ -14,6 +14,8 @@
  *          tp_btf/hrtimer_expire_entry, in a clock interrupt, tp_btf/sched_switch, and
  *          fentry/group_send_sig_info, in the thread that works for interrupts.
  */
+#include <asm-generic/errno.h>
+
 #include "charge.bpf.h"
 #include "calls.bpf.h"
 #include "resum_timer.bpf.h"
@@ -195,7 +197,7 @@ static __always_inline struct ledger_state *begin_ticks(void)
 SEC("syscall")
 int start_timer(void *ctx)
 {
-	return begin_ticks() ? start_resum_timers() : -22;
+	return begin_ticks() ? start_resum_timers() : -EINVAL;
 }
 
 /* Instead of start_timer. A program of its own: in the other one 6.1 would count the frames of a timer's callback on top
@@ -203,7 +205,7 @@ int start_timer(void *ctx)
 SEC("syscall")
 int start_deferred(void *ctx)
 {
-	return begin_ticks() ? start_deferred_ticks() : -22;
+	return begin_ticks() ? start_deferred_ticks() : -EINVAL;
 }
 
 char LICENSE[] SEC("license") = "GPL";

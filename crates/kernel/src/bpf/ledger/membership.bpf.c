@@ -9,10 +9,10 @@
  * Cost:    a load and a compare for each new task while nobody has entered anything, then a look-up.
  * Absent:  nobody can enter an account; who logs in is refused what everybody is.
  */
+#include <asm-generic/errno.h>
+
 #include "membership.bpf.h"
 #include "login.bpf.h"
-
-enum { EAGAIN = 11 };
 
 /* Memory comes from a CPU's own small stock, which an interrupt fills up again (kernel/bpf/memalloc.c):
  * who finds it empty finds it filled a moment later. */
@@ -84,7 +84,7 @@ int note_entry(void *ctx)
 	struct ledger_state *state = ledger_state();
 
 	if (!state)
-		return -22;
+		return -EINVAL;
 	state->entered = 1;
 	__sync_fetch_and_add(&state->payers_generation, 1);
 	__sync_fetch_and_add(&state->generation, 1);

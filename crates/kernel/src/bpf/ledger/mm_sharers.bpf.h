@@ -14,6 +14,8 @@
 #ifndef BURSAR_MM_SHARERS_BPF_H
 #define BURSAR_MM_SHARERS_BPF_H
 
+#include <asm-generic/errno.h>
+
 #include "delegate.bpf.h"
 
 static __always_inline __u32 tgid_of(__u64 task)
@@ -30,17 +32,17 @@ static __always_inline __u32 own_tgid(void)
 static __always_inline int signal_in(__u64 task, __u64 mm, __u64 ctx_id, __u64 own_mm)
 {
 	struct task_struct *held;
-	int err = -11; /* EAGAIN: not from here */
+	int err = -EAGAIN; /* not from here */
 
 	if (!task)
-		return -3; /* ESRCH */
+		return -ESRCH;
 	if (mm == own_mm && tgid_of(task) == own_tgid())
 		return bpf_send_signal(SIGKILL);
 	if (!can_signal_others())
 		return err;
 	held = bpf_task_from_pid(PROBE_READ(task, struct task_struct, pid));
 	if (!held)
-		return -3;
+		return -ESRCH;
 	/* Between the walk and here the pid may have changed hands, and the address: only who has this mm dies. */
 	if ((__u64)held->mm == mm && probe_ctx_id(mm) == ctx_id)
 		err = bpf_send_signal_task(held, SIGKILL, PIDTYPE_TGID, 0);

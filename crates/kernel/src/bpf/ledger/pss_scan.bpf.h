@@ -11,6 +11,8 @@
 #ifndef BURSAR_PSS_SCAN_BPF_H
 #define BURSAR_PSS_SCAN_BPF_H
 
+#include <asm-generic/errno.h>
+
 #include "react.bpf.h"
 
 struct listing {
@@ -95,11 +97,11 @@ static __always_inline int list_sharers(struct begin_pss_scan_args *args)
 	if (state && !args->slot)
 		state->answering_mm = (__u64)bpf_get_current_task_btf()->mm;
 	if (!state || !account || !args->slot || !(account->flags & ACCOUNT_USED))
-		return -2; /* ENOENT */
+		return -ENOENT;
 	since = *(volatile __u64 *)&account->scanning_ns;
 	if ((since && now - since < PSS_SCAN_STALE_NS) ||
 	    __sync_val_compare_and_swap(&account->scanning_ns, since, now) != since)
-		return -16; /* EBUSY */
+		return -EBUSY;
 	__sync_lock_test_and_set(&account->born_lost_pages, 0);
 	__sync_lock_test_and_set(&account->born_forked_pages, 0);
 	__sync_lock_test_and_set(&account->worn_pages, 0);
@@ -202,10 +204,10 @@ static __always_inline int take_correction(struct end_pss_scan_args *args)
 	__s64 correction, before, ended, ended_before, taken;
 
 	if (!state || !account)
-		return -2;
+		return -ENOENT;
 	/* Not ours any more: another one has begun, or the account has another tenant. */
 	if (account->scanning_ns != args->began_ns)
-		return -116; /* ESTALE */
+		return -ESTALE;
 	before = *(volatile __s64 *)&account->correction_pages;
 	ended_before = *(volatile __s64 *)&account->ended_pages;
 	reckoning.is_corrected = is_corrected(account, now);

@@ -6,6 +6,8 @@
 #ifndef BURSAR_RESUM_DEFERRED_BPF_H
 #define BURSAR_RESUM_DEFERRED_BPF_H
 
+#include <asm-generic/errno.h>
+
 #include "deferred.bpf.h"
 #include "tick.bpf.h"
 
@@ -68,7 +70,7 @@ static __always_inline int start_deferred_ticks(void)
 	struct due_times *due = due_times_of();
 
 	if (!due)
-		return -22;
+		return -EINVAL;
 	due->resum_ns = bpf_ktime_get_ns();
 	return 0;
 }

@@ -8,6 +8,8 @@
 #ifndef BURSAR_RESUM_TIMER_BPF_H
 #define BURSAR_RESUM_TIMER_BPF_H
 
+#include <asm-generic/errno.h>
+
 #include "tick.bpf.h"
 
 /*
@@ -60,7 +62,7 @@ static __always_inline int init_timer(__u32 key)
 	int err;
 
 	if (!timer)
-		return -22;
+		return -EINVAL;
 	if (__sync_val_compare_and_swap(&timer->initialised, 0, 1))
 		return 0;
 	err = bpf_timer_init(&timer->timer, &resum_timers, 1 /* CLOCK_MONOTONIC */);
@@ -75,7 +77,7 @@ static __always_inline int start_resum_timers(void)
 	int err;
 
 	if (!timer)
-		return -22;
+		return -EINVAL;
 	err = init_timer(0);
 	if (!err)
 		err = init_timer(1);

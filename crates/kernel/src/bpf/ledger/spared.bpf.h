@@ -9,6 +9,8 @@
 #ifndef BURSAR_SPARED_BPF_H
 #define BURSAR_SPARED_BPF_H
 
+#include <asm-generic/errno.h>
+
 #include "record.bpf.h"
 #include "descriptor.bpf.h"
 
@@ -39,7 +41,7 @@ static __always_inline int identify(struct identify_args *args)
 	struct program program = {};
 
 	if (!file)
-		return -9; /* EBADF */
+		return -EBADF;
 	identify_inode(&program, number_of(PROBE_READ(file, struct file, f_inode)));
 	args->program = program;
 	return 0;

@@ -3,6 +3,8 @@
  * Whether this kernel gives programs timers: some refuse the program, some the call, so it is loaded and run once. And
  * whether it lets a program that calls functions keep its CPU.
  */
+#include <asm-generic/errno.h>
+
 #include "compat.bpf.h"
 
 struct probed {
@@ -22,7 +24,7 @@ int probe_timer(void *ctx)
 	__u32 zero = 0;
 	struct probed *probed = bpf_map_lookup_elem(&probed_timers, &zero);
 
-	return probed ? bpf_timer_init(&probed->timer, &probed_timers, 1 /* CLOCK_MONOTONIC */) : -22;
+	return probed ? bpf_timer_init(&probed->timer, &probed_timers, 1 /* CLOCK_MONOTONIC */) : -EINVAL;
 }
 
 __noinline int probe_call(__u32 number)

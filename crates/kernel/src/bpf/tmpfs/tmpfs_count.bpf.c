@@ -13,6 +13,8 @@
  * Races:   tmpfs_count.bpf.h.
  * Absent:  what is unmapped is not counted, and status says so.
  */
+#include <asm-generic/errno.h>
+
 #include "deferred.bpf.h"
 #include "tmpfs_count.bpf.h"
 #include "descriptor.bpf.h"
@@ -111,10 +113,10 @@ int count_files(void *ctx)
 	bool met_all;
 
 	if (!state || !state->tmpfs_type)
-		return -22;
+		return -EINVAL;
 	met_all = count_all(state, MOST_FILES, false);
 	state->files_full_ns = bpf_ktime_get_ns() - start;
-	return met_all ? 0 : -11; /* EAGAIN: they change too fast, or are too many */
+	return met_all ? 0 : -EAGAIN; /* they change too fast, or are too many */
 }
 
 enum { FILE_SYSTEM_TYPES = 64 };	/* after tmpfs' own that are looked at */
@@ -153,7 +155,7 @@ static __always_inline int start_files_timer(struct ledger_state *state)
 	int err;
 
 	if (!timer)
-		return -22;
+		return -EINVAL;
 	if (__sync_val_compare_and_swap(&timer->initialised, 0, 1))
 		return 0;
 	err = bpf_timer_init(&timer->timer, &files_timers, 1 /* CLOCK_MONOTONIC */);
@@ -170,7 +172,7 @@ static __always_inline int start_files_deferred(struct ledger_state *state)
 	struct due_times *due = due_times_of();
 
 	if (!due)
-		return -22;
+		return -EINVAL;
 	state->files_timer = 1;
 	due->files_ns = bpf_ktime_get_ns() + count_few(state);
 	return 0;
@@ -184,11 +186,11 @@ int start_files(struct count_files_args *args)
 	__u64 file = probe_own_file((__u32)args->fd), sb, type, next, *at = &next;
 
 	if (!state)
-		return -22;
+		return -EINVAL;
 	sb = (__u64)PROBE_READ(PROBE_READ(file, struct file, f_inode), struct inode, i_sb);
 	type = (__u64)PROBE_READ(sb, struct super_block, s_type);
 	if (!file || !type)
-		return -9; /* EBADF */
+		return -EBADF;
 	state->tmpfs_type = type;
 	next = type;
 	LOOP(find_ramfs, &at);

@@ -16,6 +16,8 @@
  * Absent:  files are counted, nobody is refused. Tracing programs are skipped where one was preempted
  *          (gate.bpf.c): a block that slips through is in the next count.
  */
+#include <asm-generic/errno.h>
+
 #include "gate/admission.bpf.h"
 #include "tmpfs_count.bpf.h"
 
