@@ -48,6 +48,7 @@ mod spared;
 mod storm;
 mod subordinate;
 mod survival;
+mod swapped;
 mod tcp_buffers;
 mod telling;
 mod temporary;
@@ -112,6 +113,7 @@ pub fn all() -> Vec<Story> {
         exempt::STORIES,
         spared::STORIES,
         survival::STORIES,
+        swapped::STORIES,
         limits::STORIES,
         log_level::STORIES,
         three_calls::STORIES,
