@@ -258,9 +258,19 @@ fn load_watch(
     });
     share_maps!(open, ledger);
     share_maps!(open, ledger, [due_times, seen_on]);
-    let has_huge_pages = KernelTypes::get().tells_of_collapses;
+    let types = KernelTypes::get();
+    let has_huge_pages = types.tells_of_collapses;
     open.progs.on_collapse.set_autoload(has_huge_pages);
+    open.progs.on_mremap.set_autoload(types.tells_of_moves);
     let mut object = open.load().map_err(Error::unsupported("copy_on_write"))?;
+    match object.progs.on_mremap.attach() {
+        Ok(mut link) => link
+            .pin(pins.path("link_mremap"))
+            .map_err(Error::io("pin the kernel half"))?,
+        Err(error) => {
+            tracing::info!(%error, "shared pages that are moved during a PSS scan may be taken off twice")
+        }
+    }
     let mut programs = vec![
         (&mut object.progs.on_user_fault, "on_user_fault"),
         (&mut object.progs.on_kernel_fault, "on_kernel_fault"),

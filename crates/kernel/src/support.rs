@@ -165,6 +165,8 @@ pub(crate) struct KernelTypes {
     pub(crate) has_task_iterator: bool,
     /// The kernel tells that it has made a huge page of small ones: it has none with PREEMPT_RT.
     pub(crate) tells_of_collapses: bool,
+    /// A function is called where mremap(2) moves a mapping.
+    pub(crate) tells_of_moves: bool,
     /// The kernel tells of the end of an address space; else a function that returns does.
     pub(crate) tells_of_ends: bool,
     /// Programs can loop by a helper.
@@ -184,6 +186,7 @@ impl KernelTypes {
             Self {
                 has_task_iterator: has_function(&btf, TASK_ITERATOR),
                 tells_of_collapses: has_tracepoint(&btf, "mm_collapse_huge_page"),
+                tells_of_moves: has_function(&btf, "copy_vma"),
                 tells_of_ends: has_tracepoint(&btf, "exit_mmap"),
                 has_bpf_loop: has_function(&btf, "bpf_loop"),
                 has_bpf_mem_alloc: has_function(&btf, "bpf_mem_alloc_init"),

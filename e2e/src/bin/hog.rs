@@ -46,6 +46,7 @@
 //! | `attachable` | lets processes of the same user write into it |
 //! | `overwrite` | gives up what it holds and writes it anew where its children (`leave`) have it |
 //! | `overwrite-by-pages` | the same page by page, each after a system call that fails for want of memory it may write to |
+//! | `behind-moves=SIZE` | touches so much, at most what it holds, and moves both out of the way of whoever reads what is shared |
 //! | `read-map=PATH` | maps a file and reads all of it |
 //! | `vfork-exec=N`, `fork-exec=N` | starts a program N times, one after the other |
 //! | `await=PATH` | waits until there is such a file |
@@ -65,6 +66,8 @@
 
 #[path = "hog/imitate.rs"]
 mod imitate;
+#[path = "hog/moving.rs"]
+mod moving;
 #[path = "hog/sharers.rs"]
 mod sharers;
 #[path = "hog/tricks.rs"]
@@ -512,6 +515,7 @@ fn perform(steps: &[String]) {
                 held.iter().for_each(|&(at, length)| unmap(at, length));
                 overwrite(step, &left, &held, None, (PAGE, in_vain));
             }
+            "behind-moves" => moving::start(value, &mut held),
             "read-map" => {
                 use std::os::fd::AsRawFd;
                 let file = std::fs::File::open(value).unwrap_or_else(|why| fail(step, why));

@@ -179,11 +179,17 @@ struct mm_struct {
 	unsigned long saved_auxv[1];		/* in fact longer */
 };
 
+struct anon_vma {
+	struct anon_vma *root;
+	unsigned long num_children;
+};
+
 struct vm_area_struct {
 	unsigned long vm_start;
 	unsigned long vm_end;
 	struct mm_struct *vm_mm;
 	unsigned long vm_flags;
+	struct anon_vma *anon_vma;
 };
 
 #if defined(__TARGET_ARCH_arm64)

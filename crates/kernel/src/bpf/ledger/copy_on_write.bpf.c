@@ -12,6 +12,7 @@
  *          MADV_COLLAPSE, mlock, O_DIRECT, and what one process writes into another (process_vm_writev, ptrace,
  *          /proc/PID/mem). Pages that are new there, and not copies, count too: the next PSS scan says so.
  *          tp_btf/mm_collapse_huge_page, for those that khugepaged makes.
+ *          fentry/copy_vma, for shared pages that are moved while a PSS scan looks for them; always attached.
  * Cost:    while attached a compare for each fault of the machine; a look-up for each write to a page that is present, and
  *          for each page of a user who has an account.
  * Absent:  other machines than x86 and arm64; and what a process of another account copies: the next PSS scan finds it.
@@ -343,6 +344,47 @@ int BPF_PROG(on_collapse, struct mm_struct *mm, int isolated, int status)
 		return 0;
 	note_growth(account, 1LL << (page_shift - ENTRY_SHIFT));
 	give_up(record, account, 1LL << (page_shift - ENTRY_SHIFT));
+	return 0;
+}
+
+enum { VM_MERGEABLE = 0x80000000 };	/* include/linux/mm.h */
+
+/* Whether processes may have pages of this mapping in common: by fork (include/linux/rmap.h: a process that neither has
+ * inherited it nor forked since has an anon_vma that is its own root, and its own only child) or merged by KSM. */
+static __always_inline bool may_be_shared(__u64 vma)
+{
+	__u64 anon_vma = (__u64)PROBE_READ(vma, struct vm_area_struct, anon_vma);
+
+	if (PROBE_READ(vma, struct vm_area_struct, vm_flags) & VM_MERGEABLE)
+		return true;
+	if (!anon_vma)
+		return false;
+	return !bpf_core_field_exists(struct anon_vma, num_children) ||
+	       (__u64)PROBE_READ(anon_vma, struct anon_vma, root) != anon_vma ||
+	       PROBE_READ(anon_vma, struct anon_vma, num_children) > 1;
+}
+
+/*
+ * mremap(2) moves a mapping, without an event of the ledger. A PSS scan reads a process from the lowest address to the
+ * highest and lets go of its mappings in between where somebody waits to change them. What moves upwards meanwhile may be
+ * read twice, and what moves downwards not at all: together that would hide private pages behind shared ones read twice.
+ * So what moves is not taken off twice: it counts as given up.
+ */
+SEC("fentry/copy_vma")
+int BPF_PROG(on_mremap, struct vm_area_struct **where, unsigned long address, unsigned long length)
+{
+	struct mm_record *record;
+	struct account *account = account_of_space(own_mm(), &record);
+	__s64 pages = length >> page_shift, most;
+	__u64 vma = 0;
+
+	if (!account || !record || !is_scanned_now(account) || (record->flags & RECORD_BORN))
+		return 0;
+	bpf_probe_read_kernel(&vma, sizeof(vma), where);
+	if (!may_be_shared(vma))
+		return 0;
+	most = recorded_pages(record);
+	__sync_fetch_and_add(&account->born_lost_pages, pages < most ? pages : most);
 	return 0;
 }
 
