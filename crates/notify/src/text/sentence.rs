@@ -27,12 +27,17 @@ pub(super) fn sentence(event: &Event, is_own: bool) -> String {
     let which = event
         .victim_bytes
         .map_or_else(String::new, |it| format!(", which held {it},"));
+    // A row of beancounters; its reason says of which.
+    let more = match event.row {
+        Some(_) => "",
+        None => " more memory",
+    };
     match event.event {
         EventKind::Notice => format!(
             "{}; near the limit requests are refused, and at the limit a program is killed.",
             held.unwrap_or_else(|| format!("{whose} hold much memory"))
         ),
-        EventKind::Refused => format!("{program} was refused more memory{because}."),
+        EventKind::Refused => format!("{program} was refused{more}{because}."),
         EventKind::Kill => format!("{program}{which} was killed{of_held}."),
         EventKind::Asked => format!("{program} was asked to end{of_held}."),
         EventKind::NoVictim => {
@@ -50,7 +55,7 @@ pub(super) fn sentence(event: &Event, is_own: bool) -> String {
             held.unwrap_or_else(|| whose.to_owned())
         ),
         EventKind::WouldRefuse => {
-            format!("{program} would have been refused more memory{because}.")
+            format!("{program} would have been refused{more}{because}.")
         }
         EventKind::WouldKill => format!("{program}{which} would have been killed{of_held}."),
         EventKind::LimitChanged => match event.limit {
@@ -102,15 +107,15 @@ pub(super) fn headline(delivery: &Delivery, is_own: bool) -> String {
     let graver = [
         (EventKind::NoVictim, format!("{your} are over the limit")),
         (EventKind::Asked, format!("{your} were asked to end")),
-        (EventKind::Refused, format!("{your} were refused memory")),
+        (
+            EventKind::Refused,
+            format!("requests of {your} were refused"),
+        ),
         (
             EventKind::Notice,
             format!("{your} are near the memory limit"),
         ),
-        (
-            EventKind::LimitChanged,
-            "a memory limit was changed".to_owned(),
-        ),
+        (EventKind::LimitChanged, "a limit was changed".to_owned()),
     ];
     let found = alarms
         .into_iter()
@@ -131,7 +136,25 @@ pub(super) fn summary(delivery: &Delivery) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bursar_model::{Resource, RowRefusal};
+
     use crate::delivery::Recipient;
+
+    #[test]
+    fn a_refused_row_is_not_told_as_memory() {
+        let mut event = Event::new(EventKind::Refused);
+        event.comm = Some("bash".to_owned());
+        event.reason = Some("1 more of numproc with 20 held and a barrier of 20".to_owned());
+        let memory = sentence(&event, true);
+        event.row = Some(RowRefusal {
+            resource: Resource::Numproc,
+            asked: 1,
+            held: 20,
+            barrier: 20,
+        });
+        assert_eq!(memory.replace(" more memory:", ":"), sentence(&event, true));
+        assert!(sentence(&event, true).starts_with("bash was refused: 1 more of numproc"));
+    }
 
     #[test]
     fn administrators_hear_first_what_is_amiss_with_bursar() {
