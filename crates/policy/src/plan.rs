@@ -259,9 +259,17 @@ impl Plan {
                 continue;
             };
             for other in others {
-                let text = format!(
-                    "is the same user as {holds}, whose limit holds: this one has no effect"
-                );
+                // Where the one that holds has rows only, the limit on memory is that of the one before.
+                let has_memory = |it: &Planned| it.who == **holds && it.memory_of == **other;
+                let text = if self.accounts.values().any(has_memory) {
+                    format!(
+                        "is the same user as {holds}: only its limit on memory holds, and the rows of {holds}"
+                    )
+                } else {
+                    format!(
+                        "is the same user as {holds}, whose limit holds: this one has no effect"
+                    )
+                };
                 self.remark(other, text);
             }
             let (names, are) = match others {
