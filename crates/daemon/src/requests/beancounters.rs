@@ -183,6 +183,16 @@ pub(super) fn set(
     match memory {
         // With a SIZE of his own he is in nobody else's account, and keeps nothing of what is for many.
         Some(memory) => may_hold(daemon.accounts.table.ram(), &who, memory)?,
+        // Where what is for many lies below, one of these two would take it away.
+        None if target(&limits, &who, &terms).is_none()
+            && limits.get(&who).is_some_and(|it| it.until.is_some()) =>
+        {
+            let message = format!(
+                "{who} has a temporary limit, and none of his own below it: with this row alone he would have no other \
+                 when it ends. Give him a SIZE as well, or end the temporary one first (bursar limit clear {who})"
+            );
+            return Err(refusal(ErrorKind::Refused, message));
+        }
         None if limits.get(&who).is_none() => {
             remarks.extend(write_own(&mut daemon.accounts, &mut limits, &who, &terms)?);
         }
