@@ -48,6 +48,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: many_at_first,
     },
     Story {
+        name: "who_moves_into_a_shared_account_does_not_die_by_default",
+        place: Place::Guest,
+        tell: into_shared,
+    },
+    Story {
         name: "a_new_shared_limit_below_what_its_members_hold_is_refused",
         place: Place::Anywhere,
         tell: shared_below_held,
@@ -287,6 +292,29 @@ fn many_at_first(binaries: &Binaries) -> Result<()> {
     ensure!(status.accounts.len() == 200, "{}", status.accounts.len());
     ensure!(status.kernel_half.accounts_full == 0, "there is no room");
     Ok(())
+}
+
+/// On the way from one account to another nobody is measured by a limit that holds for neither.
+fn into_shared(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "intoshared", "")?;
+    start_with_groups(&mut world)?;
+    for (who, size) in [("alice", "100M"), ("=film", "200M"), ("default", "32M")] {
+        world.daemon.limit(who, size)?;
+    }
+    let mut large = world.there("uid=60001 hold=60M say=there pause")?;
+    // She grows all the time, so that each moment of hers is one at which she could be killed.
+    let mut busy = world.there("uid=60001 hold=1M say=there churn=60000")?;
+    for _ in 0..20 {
+        ensure!(matches!(
+            clear(&world, "alice", false)?,
+            Reply::Changed { .. }
+        ));
+        world.daemon.limit("alice", "100M")?;
+    }
+    let kills = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(kills.is_empty(), "{kills:#?}");
+    large.expect_alive("who moved")?;
+    busy.expect_alive("who moved and grew")
 }
 
 fn shared_below_held(binaries: &Binaries) -> Result<()> {

@@ -27,9 +27,11 @@ impl BpfBackend {
             .map(|it| self.to_pages(&it, &plan.default_rows, self.usual));
         accounts.set_template(template, !self.in_charge)?;
         let existing: Vec<_> = accounts.all().collect();
-        self.retire(plan, &existing)?;
+        let shared = self.retire(plan, &existing)?;
         self.vacant = self.kernel.half.accounts().vacant().collect();
         self.establish(plan)?;
+        // Last: whoever paid there pays elsewhere by now, and was nowhere in between.
+        self.kernel.half.accounts().close_accounts(&shared)?;
         if let Some(bounds) = &plan.default {
             self.open_inherited(plan, bounds)?;
         }
@@ -86,16 +88,27 @@ impl BpfBackend {
         self.requests.add_initial(initial_scans.map(|it| it.slot));
     }
 
-    /// Accounts that the plan does not have: `default` keeps or takes over those of single users,
-    /// the others are closed.
-    fn retire(&mut self, plan: &Plan, existing: &[AccountReading]) -> Result<()> {
-        let mut closed = BTreeSet::new();
+    /// Accounts that the plan does not have: `default` keeps or takes over those of single users, whoever is to pay into a
+    /// shared one keeps his own until then, the others are closed. Returns shared ones, to be closed when their members pay
+    /// elsewhere.
+    fn retire(&mut self, plan: &Plan, existing: &[AccountReading]) -> Result<BTreeSet<Slot>> {
+        let (mut closed, mut shared) = (BTreeSet::new(), BTreeSet::new());
+        let members: BTreeSet<Uid> = plan
+            .accounts
+            .iter()
+            .filter(|(id, _)| id.uid().is_none())
+            .flat_map(|(_, planned)| planned.payers.iter().copied())
+            .collect();
         for account in existing.iter().filter(|it| it.is_open) {
             if plan.accounts.contains_key(&account.id) {
                 continue;
             }
-            match &plan.default {
-                Some(bounds) if self.has_account_by_default(plan, account.id) => {
+            match (&plan.default, account.id.uid()) {
+                (_, None) => {
+                    shared.insert(account.slot);
+                }
+                (_, Some(uid)) if members.contains(&uid) => {}
+                (Some(bounds), _) if self.has_account_by_default(plan, account.id) => {
                     self.cover(account.id, bounds, &plan.default_rows)?;
                 }
                 _ => {
@@ -103,7 +116,8 @@ impl BpfBackend {
                 }
             }
         }
-        Ok(self.kernel.half.accounts().close_accounts(&closed)?)
+        self.kernel.half.accounts().close_accounts(&closed)?;
+        Ok(shared)
     }
 
     fn establish(&mut self, plan: &Plan) -> Result<()> {
@@ -134,11 +148,12 @@ impl BpfBackend {
             match paying.get(&payer) {
                 Some(&to) if to == slot => {}
                 Some(&own) => {
-                    // A user's own account goes when it shares one; what it held moves along.
+                    // A user's own account goes when it shares one; what it held moves along. Never without either: an
+                    // event in between would give him one by `default`, and its limit.
+                    accounts.let_pay(payer, slot)?;
                     if accounts.account(own).is_some_and(|it| it.id == payer) {
                         accounts.close_account(own)?;
                     }
-                    accounts.let_pay(payer, slot)?;
                 }
                 None => accounts.let_pay(payer, slot)?,
             }

@@ -97,7 +97,7 @@ static __always_inline int open_for(struct open_account_args *args)
 	struct account *account;
 	__u32 slot = args->slot, *found = NULL;
 	__u64 id = args->id;
-	bool shared = args->flags & ACCOUNT_SHARED;
+	bool shared = args->flags & ACCOUNT_SHARED, leaves = false;
 
 	args->opened = 0;
 	if (!state)
@@ -115,8 +115,8 @@ static __always_inline int open_for(struct open_account_args *args)
 			args->slot = slot;
 			return 0;
 		}
-		/* A user leaves a shared account for one of their own. */
-		bpf_map_delete_elem(&payers, &id);
+		/* A user leaves a shared account for one of their own, and is never without. */
+		leaves = true;
 		slot = args->slot;
 	}
 	account = slot ? account_at(slot) : NULL;
@@ -177,7 +177,9 @@ static __always_inline int open_for(struct open_account_args *args)
 	account->lazyfree_pages = *(volatile __u64 *)&state->lazyfree_pages;
 	account->scanning_ns = 0;
 	account->flags = args->flags | ACCOUNT_USED;
-	if (!shared)
+	if (leaves)
+		bpf_map_update_elem(&payers, &id, &slot, BPF_ANY);
+	else if (!shared)
 		slot = let_pay(id, slot, account);
 	args->slot = slot;
 	args->opened = 1;
