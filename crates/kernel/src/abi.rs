@@ -7,7 +7,7 @@ pub(crate) use crate::skeleton::tmpfs_count::types::count_files_args;
 
 pub(crate) use crate::skeleton::ledger::types::{
     abi_constant, account, account_flag, account_history, begin_pss_scan_args, configure_args,
-    end_pss_scan_args, event, event_kind, identify_args, ledger_state, measure, mm_record,
+    end_pss_scan_args, event, event_kind, identify_args, ledger_state, measure, member, mm_record,
     open_account_args, program, promise_args, request, run_killer_args, set_limit_args,
     set_subordinates_args, sharer, subordinate, trigger, uid_range, watch_args,
 };

@@ -16,13 +16,16 @@ use bursar_model::{Pages, Pid};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle, libbpf_sys};
 
 use crate::abi::{
-    self, abi_constant, account, begin_pss_scan_args, end_pss_scan_args, ledger_state, mm_record,
-    sharer, trigger,
+    self, abi_constant, account, begin_pss_scan_args, end_pss_scan_args, ledger_state, member,
+    mm_record, sharer, trigger,
 };
 use crate::mapped;
 use crate::mapped::Mapped;
 use crate::pins::Pins;
 use crate::{Error, Slot, call};
+
+/// Where a record has the private pages in swap.
+const SWAP: usize = member::MEMBER_SWAP.0 as usize;
 
 /// Asks the kernel half for PSS scans and answers it; as many at a time as [`PssScans::PLACES`].
 #[derive(Debug)]
@@ -331,17 +334,21 @@ fn listed(sharers: &MapHandle, index: u32) -> Result<Option<sharer>, Error> {
 }
 
 impl ScanResults {
-    /// Records what was found of one process. Nothing is subtracted for a process without such a note.
+    /// Records what was found of one process, by what it has in swap. Nothing is subtracted for a process without
+    /// such a note.
     ///
     /// # Errors
     /// When the map cannot be written.
-    pub fn note(&self, index: u32, found: Found) -> Result<(), Error> {
+    pub fn note(&self, index: u32, found: impl FnOnce(Pages) -> Found) -> Result<(), Error> {
         let Some(mut raw) = listed(&self.sharers, index)? else {
             return Ok(());
         };
         let pages = |count: Pages| i64::try_from(count.get()).unwrap_or(i64::MAX);
+        let record = self.record(raw.record)?;
+        let swap = record.map_or(0, |it| it.pages[SWAP]);
+        let found = found(abi::count(swap));
         // What it gave up before it was looked at, others may have been found to share with it.
-        let given_up = self.given_up(raw.record)?;
+        let given_up = record.map_or(0, |it| it.given_up_pages.max(0));
         raw.shared_pages = pages(found.shared).saturating_add(given_up);
         raw.duplicate_pages = pages(found.duplicate);
         raw.once_pages = pages(found.once);
@@ -351,13 +358,11 @@ impl ScanResults {
             .map_err(Error::io("write down a PSS scan"))
     }
 
-    /// What a process has given up since the PSS scan listed it.
-    fn given_up(&self, record: u32) -> Result<i64, Error> {
+    fn record(&self, index: u32) -> Result<Option<mm_record>, Error> {
         let raw = self
             .records
-            .lookup(&record.to_ne_bytes(), MapFlags::ANY)
+            .lookup(&index.to_ne_bytes(), MapFlags::ANY)
             .map_err(Error::io("read a process's record"))?;
-        let record: Option<mm_record> = raw.as_deref().and_then(abi::read);
-        Ok(record.map_or(0, |it| it.given_up_pages.max(0)))
+        Ok(raw.as_deref().and_then(abi::read))
     }
 }

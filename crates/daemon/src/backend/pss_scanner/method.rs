@@ -25,9 +25,12 @@ pub(in crate::backend) struct Method {
 impl Method {
     /// How much of a process is counted elsewhere too. What it shares is at most twice that: of a page
     /// with k users each user's part is 1 − 1/k too many.
-    pub(super) fn weigh(&self, rollup: &Rollup, sharer: Sharer) -> Found {
+    /// `swap`: its private pages in swap.
+    pub(super) fn weigh(&self, rollup: &Rollup, sharer: Sharer, swap: Pages) -> Found {
         let less = |full: Bytes, divided: Bytes| full.saturating_sub(divided);
-        let swapped = less(rollup.swap, rollup.swap_pss);
+        // In full smaps_rollup has shared memory, too, and divided it has not (fs/proc/task_mmu.c smap_gather_stats()).
+        let swap = rollup.swap.min(swap.to_bytes(self.page));
+        let swapped = less(swap, rollup.swap_pss);
         // Shared memory as the kernel half knows it: the kernel gives its sum only divided.
         let shmem = less(sharer.shmem.to_bytes(self.page), rollup.pss_shmem);
         let resident = if self.count_file {
@@ -42,11 +45,7 @@ impl Method {
         };
         let duplicate = resident.saturating_add(swapped);
         let twice = duplicate.saturating_add(duplicate);
-        let shared = rollup
-            .shared
-            .saturating_add(rollup.swap)
-            .min(twice)
-            .max(duplicate);
+        let shared = rollup.shared.saturating_add(swap).min(twice).max(duplicate);
         let pages = |bytes| self.page.pages_within(bytes);
         // Rounded towards what keeps the limit.
         let rounding = u64::from(duplicate.get() > 0);

@@ -148,7 +148,7 @@ impl Thread {
                 continue;
             };
             *pages = pages.saturating_add(self.method.page.pages_within(rollup.rss).get());
-            let found = self.method.weigh(&rollup, sharer);
+            let found = |swap| self.method.weigh(&rollup, sharer, swap);
             if let Err(error) = self.results.note(index, found) {
                 return Ok(Err(error.into()));
             }
