@@ -205,13 +205,21 @@ impl Message {
         program: Option<String>,
         [what, has]: [&str; 2],
     ) -> Self {
-        let program = program.map_or_else(
-            || "one of your programs".to_owned(),
-            |it| format!("your program {it}"),
-        );
-        let to_owner = format!("bursar: refused {program} {what}: {has} (see: bursar why)");
-        let to_others = |name: &str| {
-            format!("bursar: refused a program of the shared account {name} {what}: {has}")
+        let to_owner = match &program {
+            Some(it) => {
+                format!("bursar: refused your program {it} {what}: {has} (see: bursar why)")
+            }
+            None => format!(
+                "bursar: refused others {what} that you would pay for: {has} (see: bursar why)"
+            ),
+        };
+        let to_others = |name: &str| match program {
+            Some(_) => {
+                format!("bursar: refused a program of the shared account {name} {what}: {has}")
+            }
+            None => format!(
+                "bursar: refused others {what} that the shared account {name} would pay for: {has}"
+            ),
         };
         Self::of_process(account, Topic::Refused, reader, owner, to_owner, to_others)
     }

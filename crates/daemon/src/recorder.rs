@@ -141,7 +141,7 @@ impl Recorder {
     ) -> (Event, Message) {
         let mut event = about(refusal_kind(level), level, limit_table);
         event.trigger = None;
-        name(&mut event, refused.uid, refused.pid, &refused.comm);
+        name_asker(&mut event, level, refused.uid, refused.pid, &refused.comm);
         event.request = Some(refused.request);
         event.request_bytes = Some(refused.size);
         event.refusals = Some(refused.count);
@@ -182,10 +182,7 @@ impl Recorder {
         // These are bytes, and the row's are not.
         event.held = None;
         event.limit = None;
-        // Nobody asked where a connection came in.
-        if refused.pid.get() != 0 {
-            name(&mut event, refused.uid, refused.pid, &refused.comm);
-        }
+        name_asker(&mut event, level, refused.uid, refused.pid, &refused.comm);
         event.refusals = Some(refused.count);
         let row = &refused.row;
         event.reason = Some(format!(
@@ -391,6 +388,15 @@ fn name(event: &mut Event, uid: Uid, pid: Pid, comm: &[u8]) {
     event.uid = Some(uid);
     event.pid = Some(pid);
     event.comm = Some(printable(comm, COMM_WIDTH));
+}
+
+/// Who asked for what was refused. Nobody of the account where a connection came in, or another user's program asked:
+/// then it is about the account's user all the same.
+fn name_asker(event: &mut Event, level: &Level, uid: Uid, pid: Pid, comm: &[u8]) {
+    match pid.get() {
+        0 => event.uid = level.account.uid(),
+        _ => name(event, uid, pid, comm),
+    }
 }
 
 fn describe(kind: EventKind, victim: &Victim, limit_table: &mut LimitTable) -> Event {

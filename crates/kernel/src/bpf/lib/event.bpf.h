@@ -44,14 +44,16 @@ static __always_inline void describe_victim(struct event *event, __u64 task)
 	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)task)->comm);
 }
 
-/* It was the running task that asked. */
-static __always_inline void name_asker(struct event *event)
+/* It was the running task that asked, if the account is its own. Of another user's (who connects to the account's socket,
+ * or writes to its file) nothing is told: neither is the account's user to read his programs' names, nor he what is held. */
+static __always_inline void name_asker(struct ledger_state *state, struct event *event)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct payer payer = {};
 
+	if (payer_of_owner(state, me, &payer) != OWNER_FOUND || account_of_payer(state, &payer) != event->account)
+		return;
 	event->pid = me->tgid;
-	payer_of_task(me, &payer);
 	event->uid = payer.uid;
 	bpf_probe_read_kernel(&event->comm, COMM_LEN, &me->comm);
 	event->start_boottime_ns = me->group_leader->start_boottime;
