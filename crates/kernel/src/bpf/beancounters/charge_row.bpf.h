@@ -198,8 +198,8 @@ static __noinline __u32 slot_charged(__u64 object, __u32 which)
 }
 
 /* Each login has so much beyond what it found: room for sshd, a shell and a few commands. All together have no more
- * than four do. */
-enum { LOGIN_PROCESSES_EACH = 8, LOGIN_FILES_EACH = 64, LOGINS_AT_ONCE = 4 };
+ * than LOGINS_AT_ONCE do. */
+enum { LOGIN_PROCESSES_EACH = 8, LOGIN_FILES_EACH = 64 };
 
 static __always_inline __s64 top_of_login(struct login *login, const struct row *row, __u32 which)
 {

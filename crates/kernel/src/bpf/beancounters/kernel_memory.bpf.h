@@ -25,10 +25,14 @@ enum {
 /* Whether the running task is asked about something that is counted for its user by now. */
 enum counting { NOT_COUNTED, COUNTED_ALREADY };
 
-static __always_inline bool add_kernel_memory_for_login(__s64 bytes)
+/* `held`: with what is asked for. What logins have left behind is no room for further ones; who may have none has none. */
+static __always_inline bool add_kernel_memory_for_login(const struct row *row, __s64 held, __s64 bytes)
 {
-	struct login *login = login_of_me();
+	struct login *login;
 
+	if (!row->barrier || held > row->barrier + LOGINS_AT_ONCE * LOGIN_KERNEL_BYTES)
+		return false;
+	login = login_of_me();
 	if (!login)
 		return false;
 	if (__sync_fetch_and_add(&login->kernel_bytes, bytes) + bytes <= LOGIN_KERNEL_BYTES)
@@ -58,7 +62,7 @@ static __noinline int may_take_of(__u32 slot, __s64 bytes, enum counting countin
 	held = kernel_bytes_of(slot, task);
 	if (counting == COUNTED_ALREADY)
 		held -= bytes;
-	if (held + bytes > row->barrier && !(logins_go_on && add_kernel_memory_for_login(bytes))) {
+	if (held + bytes > row->barrier && !(logins_go_on && add_kernel_memory_for_login(row, held + bytes, bytes))) {
 		row->held = held;
 		tell_bill(slot, BILL_KMEMSIZE, bytes, true);
 		if (!row->observed)

@@ -17,6 +17,7 @@
 enum {
 	LOGINS = 8192,
 	LOGINS_OF_USER = 16,	/* at once; a further one may take the place of another of his */
+	LOGINS_AT_ONCE = 4,	/* have room beyond a barrier of one account */
 	LOGIN_GENERATIONS = 16,	/* sshd, shell, make, … */
 	PF_FORKNOEXEC = 0x40,	/* include/linux/sched.h */
 	AUXV_PAIRS = 32,	/* include/linux/mm_types.h: AT_VECTOR_SIZE / 2 */
