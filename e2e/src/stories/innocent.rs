@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{Event, EventKind};
 
+use super::limits::clear;
 use super::{ALICE, allowance};
 use crate::hog::Hog;
 use crate::length::whole;
@@ -40,6 +41,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_python_pool_over_a_large_array_is_not_killed",
         place: Place::Host,
         tell: python_pool,
+    },
+    Story {
+        name: "a_first_limit_on_workers_that_share_kills_nobody",
+        place: Place::Anywhere,
+        tell: first_limit,
     },
     Story {
         name: "copies_of_shared_pages_are_counted_as_they_are_made",
@@ -455,6 +461,24 @@ fn up(world: &World, program: &mut Hog, timeout: Duration) -> Result<Row> {
     ensure!(kills.is_empty(), "killed: {kills:#?}");
     heard?;
     settled(world, &ALICE.to_string())
+}
+
+/// Eight workers have run for long and taken many page faults, and share far more than the limit that they get.
+fn first_limit(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "first", "")?;
+    world.daemon.start()?;
+    let mut workers = world.hog(&format!(
+        "uid={ALICE} hold=60M fork=8 churn=1500 say=up churn=600000"
+    ))?;
+    (0..8).try_for_each(|_| workers.hear_within("up", Duration::from_secs(60)))?;
+    for _ in 0..10 {
+        world.daemon.try_limit(&ALICE.to_string(), "128M", true)?;
+        std::thread::sleep(Duration::from_millis(300));
+        let kills = world.daemon.events_of(EventKind::Kill)?;
+        ensure!(kills.is_empty(), "{kills:#?}");
+        clear(&world, &ALICE.to_string(), true)?;
+    }
+    Ok(())
 }
 
 /// The real thing: CPython's own processes, sharing an array by fork.

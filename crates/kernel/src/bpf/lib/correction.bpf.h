@@ -197,9 +197,25 @@ static __always_inline void give_up_all(struct mm_record *record, struct account
 	record->shared_pages = 0;
 }
 
+/* Page faults that its threads have taken, of those that live its owner's only: at most so many of the pages that it
+ * was forked with are copies by now. Who has run for long has taken more than that says. */
+static __always_inline __s64 faults_of(__u64 owner)
+{
+	__u64 signal = owner ? (__u64)PROBE_READ(owner, struct task_struct, signal) : 0;
+
+	if (!signal)
+		return 0;
+	/* One that had to be tried again counts as a major one (mm/memory.c mm_account_fault()). */
+	return (__s64)PROBE_READ(signal, struct signal_struct, min_flt) +
+	       (__s64)PROBE_READ(signal, struct signal_struct, maj_flt) +
+	       (__s64)PROBE_READ(owner, struct task_struct, min_flt) +
+	       (__s64)PROBE_READ(owner, struct task_struct, maj_flt);
+}
+
 /* A record that begins. What is born during a PSS scan may be counted in what the PSS scan finds of its
- * parent, and is not looked at itself. */
-static __always_inline void begin_sharing(struct mm_record *record)
+ * parent, and is not looked at itself. What a process had before somebody counted may be shared, however many page faults
+ * it has taken. */
+static __always_inline void begin_sharing(struct mm_record *record, __u64 mm)
 {
 	record->inherited_pages = 0;
 	record->lost_pages = 0;
@@ -207,7 +223,7 @@ static __always_inline void begin_sharing(struct mm_record *record)
 	record->duplicate_pages = 0;
 	record->known_shmem_pages = 0;
 	record->flags = 0;
-	record->fault_base = 0;
+	record->fault_base = small(faults_of((__u64)PROBE_READ(mm, struct mm_struct, owner)));
 	record->grown_events = 0;
 	record->shared_pages = 0;
 }
@@ -383,21 +399,6 @@ static __always_inline __s64 soft_doubt(const struct mm_record *record, bool in_
 	if (!(record->flags & RECORD_GREW))
 		return private_pages(record) + shmem;
 	return record->inherited_pages + shmem;
-}
-
-/* Page faults that its threads have taken, of those that live its owner's only: at most so many of the pages that it
- * was forked with are copies by now. Who has run for long has taken more than that says. */
-static __always_inline __s64 faults_of(__u64 owner)
-{
-	__u64 signal = owner ? (__u64)PROBE_READ(owner, struct task_struct, signal) : 0;
-
-	if (!signal)
-		return 0;
-	/* One that had to be tried again counts as a major one (mm/memory.c mm_account_fault()). */
-	return (__s64)PROBE_READ(signal, struct signal_struct, min_flt) +
-	       (__s64)PROBE_READ(signal, struct signal_struct, maj_flt) +
-	       (__s64)PROBE_READ(owner, struct task_struct, min_flt) +
-	       (__s64)PROBE_READ(owner, struct task_struct, maj_flt);
 }
 
 /* Whether copies are told by its faults. Where a PSS scan has looked they are told by what the correction sinks by. */

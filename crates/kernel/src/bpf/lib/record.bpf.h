@@ -281,7 +281,7 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	record->collapsed_pages = 0;
 	record->marked_ns = 0;
 	record->marked_pages = 0;
-	begin_sharing(record);
+	begin_sharing(record, mm);
 	record->flags = RECORD_NEW;
 	__builtin_memset(&record->cpus, 0, sizeof(record->cpus));
 	record->mm = mm;
@@ -333,7 +333,7 @@ static __noinline int move_record(struct mm_record *record, __u64 mm, __u32 slot
 	count_cpus(old, -cpus_in(&record->cpus));
 	count_cpus(new, cpus_in(&record->cpus));
 	give_up_all(record, old);
-	begin_sharing(record);
+	begin_sharing(record, mm);
 	note_birth(record, new);
 	if (record->state == MM_LIVING)
 		record->marked_ns = 0;	/* what it was chosen for is the other's */
