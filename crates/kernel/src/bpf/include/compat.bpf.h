@@ -132,12 +132,16 @@ static __always_inline __s64 mm_coarse(struct mm_struct *mm, __u32 member)
 	}
 }
 
-/* Pages of hugetlbfs that are mapped; CONFIG_HUGETLB_PAGE. */
+/* Pages of hugetlbfs that are mapped; CONFIG_HUGETLB_PAGE. What a process maps by another's page table is not added where
+ * it is touched, and is taken off where it is unmapped (mm/hugetlb.c): below zero it would hide other pages. */
 static __always_inline __s64 probe_hugetlb(__u64 mm)
 {
+	__s64 pages;
+
 	if (!bpf_core_field_exists(((struct mm_struct *)0)->hugetlb_usage))
 		return 0;
-	return PROBE_READ(mm, struct mm_struct, hugetlb_usage.counter);
+	pages = PROBE_READ(mm, struct mm_struct, hugetlb_usage.counter);
+	return pages > 0 ? pages : 0;
 }
 
 /* What the running thread has not yet added to its mm (kernels with atomic counters only). */
