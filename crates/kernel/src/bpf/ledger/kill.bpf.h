@@ -182,12 +182,6 @@ static __always_inline bool is_request_over(const struct decision *decision, __u
 	return since / ASK_AGAIN_NS > before / ASK_AGAIN_NS;
 }
 
-static __always_inline void take_mark_back(struct ledger_state *state, struct mm_record *record)
-{
-	if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_LIVING) == MM_MARKED)
-		__sync_fetch_and_add(&state->kills_wanted, -1);
-}
-
 /* Whether somebody has to die still. What was credited for the marked one's files has not gone yet. */
 static __always_inline bool is_kill_due(struct account *account)
 {

@@ -171,6 +171,12 @@ static __always_inline enum mm_state free_state(struct ledger_state *state, stru
 	return was;
 }
 
+static __always_inline void take_mark_back(struct ledger_state *state, struct mm_record *record)
+{
+	if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_LIVING) == MM_MARKED)
+		__sync_fetch_and_add(&state->kills_wanted, -1);
+}
+
 /* From now on each event is counted exactly, until a re-sum finds that nothing is near. False: that is so already. */
 static __always_inline bool come_near(struct ledger_state *state, struct account *account)
 {
@@ -335,8 +341,10 @@ static __noinline int move_record(struct mm_record *record, __u64 mm, __u32 slot
 	give_up_all(record, old);
 	begin_sharing(record, mm);
 	note_birth(record, new);
+	/* What it was chosen for is the other's. */
+	take_mark_back(state, record);
 	if (record->state == MM_LIVING)
-		record->marked_ns = 0;	/* what it was chosen for is the other's */
+		record->marked_ns = 0;
 	unbook_both(record);
 	/* Nothing writes these two down anew by itself: they move, unchecked (S5). */
 	carry(&record->committed_pages, &old->committed_pages, &new->committed_pages);
