@@ -21,6 +21,7 @@
 /* include/linux/sched.h, sched/signal.h, uapi signal.h, oom.h: macros, so not in BTF */
 enum {
 	PF_EXITING = 0x00000004,
+	PF_MEMALLOC = 0x00000800,	/* frees memory for somebody */
 	PF_KTHREAD = 0x00200000,
 	SIGNAL_GROUP_EXIT = 0x00000004,
 	SIGNAL_GROUP_COREDUMP = 0x00000008,	/* before 5.16: 2f824d4d197e "signal: Remove SIGNAL_GROUP_COREDUMP" */

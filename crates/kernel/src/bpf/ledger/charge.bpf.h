@@ -36,11 +36,34 @@ static __always_inline bool still_pays(const struct mm_record *record, struct mm
 struct former {
 	__s64 pages;
 	__s64 shmem;
+	__s64 anon;
 };
 
 static __always_inline struct former former_of(const struct mm_record *record)
 {
-	return (struct former){.pages = recorded_pages(record), .shmem = record->pages[MEMBER_SHMEM]};
+	return (struct former){.pages = recorded_pages(record), .shmem = record->pages[MEMBER_SHMEM],
+			       .anon = record->pages[MEMBER_ANON]};
+}
+
+/*
+ * Books what an event has changed. Reclaim swaps a page out in two steps, an event each (mm/rmap.c try_to_unmap_one()): one
+ * private page fewer, then one more in swap. Where several share it nothing is given up by the first, and nothing grows by
+ * the second. So the first is booked with the second. What is followed by none, because nobody wanted the page any more
+ * (MADV_FREE), is booked with the next event; bursard, who has such pages taken, is told at once.
+ */
+static __always_inline __s64 book_event(struct ledger_state *state, struct mm_record *record, struct account *account,
+					__u32 slot, __u32 member, struct former before)
+{
+	__s64 anon = record->pages[MEMBER_ANON], held;
+	bool may_follow = member == MEMBER_ANON && anon < before.anon &&
+			  (bpf_get_current_task_btf()->flags & PF_MEMALLOC) && !(own_mm() && own_mm() == state->answering_mm);
+
+	if (may_follow)
+		record->pages[MEMBER_ANON] = before.anon;
+	held = book(record, account, slot);
+	if (may_follow)
+		record->pages[MEMBER_ANON] = anon;
+	return held;
 }
 
 /* What the running process has to do with an event of this address space. The dead do not grow: what goes on filling
@@ -210,7 +233,8 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	if (means_dying(record->state))
 		refresh_state(record, number_of(mm));
 	note_change(record, account, mm, before.pages);
-	react(slot, book(record, account, slot), TRIGGER_EVENT, running_at(record, account, mm, before));
+	react(slot, book_event(state, record, account, slot, member, before), TRIGGER_EVENT,
+	      running_at(record, account, mm, before));
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
 	note_cpu(record);
 	return 0;
@@ -240,7 +264,8 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 		refresh_state(record, number_of(mm));
 	note_change(record, account, mm, before.pages);
 	seen->coarse[member] = coarse;
-	react(slot, book(record, account, slot), TRIGGER_EVENT, running_at(record, account, mm, before));
+	react(slot, book_event(state, record, account, slot, member, before), TRIGGER_EVENT,
+	      running_at(record, account, mm, before));
 	return 0;
 }
 
