@@ -13,15 +13,29 @@ pub struct Swap;
 
 const SWAP: &CStr = c"/dev/zram0";
 
+/// Before 6.12 the compression is another module's, and not each kernel has that of the default.
+fn set_size(bytes: u64) -> Result<()> {
+    const DISK: &str = "/sys/block/zram0";
+    let size = format!("{DISK}/disksize");
+    let set = || fs::write(&size, bytes.to_string());
+    let others = ["lzo", "lz4", "zstd", "deflate"].iter();
+    let is_set = set().is_ok()
+        || others
+            .map(|name| fs::write(format!("{DISK}/comp_algorithm"), name))
+            .any(|chosen| chosen.is_ok() && set().is_ok());
+    match is_set {
+        true => Ok(()),
+        false => set().with_context(|| format!("write {size}: is the module zram loaded?")),
+    }
+}
+
 impl Swap {
     /// Turns it on. For guests only: a whole machine swaps then.
     ///
     /// # Errors
     /// Where the module zram is not loaded, or its device in use.
     pub fn on(bytes: u64) -> Result<Self> {
-        let size = "/sys/block/zram0/disksize";
-        fs::write(size, bytes.to_string())
-            .with_context(|| format!("write {size}: is the module zram loaded?"))?;
+        set_size(bytes)?;
         // include/linux/swap.h union swap_header: version 1 and the last page; the magic ends the page.
         let mut header = [0_u8; 4096];
         header[1024..1028].copy_from_slice(&1_u32.to_ne_bytes());

@@ -239,12 +239,30 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     Ok(())
 }
 
-/// Not every kernel has the events that tell of a copy.
+/// Not every kernel has the events that tell of a copy, or trampolines, by which shared pages are seen being moved.
 fn load_watch(
     pins: &Pins,
     options: &Options,
     ledger: &LedgerSkel<'_>,
     timers: TimerSupport,
+) -> Result<(), Error> {
+    if KernelTypes::get().tells_of_moves {
+        match load_copies(pins, options, ledger, timers, true) {
+            Err(error) => {
+                tracing::info!(%error, "shared pages that are moved during a PSS scan may be taken off twice")
+            }
+            done => return done,
+        }
+    }
+    load_copies(pins, options, ledger, timers, false)
+}
+
+fn load_copies(
+    pins: &Pins,
+    options: &Options,
+    ledger: &LedgerSkel<'_>,
+    timers: TimerSupport,
+    sees_moves: bool,
 ) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
     let mut open = copy_on_write::CopyOnWriteSkelBuilder::default()
@@ -257,19 +275,17 @@ fn load_watch(
         event_asks: options.notifier_trigger,
     });
     share_maps!(open, ledger);
-    share_maps!(open, ledger, [due_times, seen_on]);
+    share_maps!(open, ledger, [due_times, seen_on, faults_on]);
     let types = KernelTypes::get();
     let has_huge_pages = types.tells_of_collapses;
     open.progs.on_collapse.set_autoload(has_huge_pages);
-    open.progs.on_mremap.set_autoload(types.tells_of_moves);
+    open.progs.on_mremap.set_autoload(sees_moves);
     let mut object = open.load().map_err(Error::unsupported("copy_on_write"))?;
-    match object.progs.on_mremap.attach() {
-        Ok(mut link) => link
-            .pin(pins.path("link_mremap"))
-            .map_err(Error::io("pin the kernel half"))?,
-        Err(error) => {
-            tracing::info!(%error, "shared pages that are moved during a PSS scan may be taken off twice")
-        }
+    if sees_moves {
+        let attached = object.progs.on_mremap.attach();
+        let mut link = attached.map_err(Error::unsupported("copy_on_write (copy_vma)"))?;
+        link.pin(pins.path("link_mremap"))
+            .map_err(Error::io("pin the kernel half"))?;
     }
     let mut programs = vec![
         (&mut object.progs.on_user_fault, "on_user_fault"),

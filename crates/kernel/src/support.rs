@@ -186,7 +186,8 @@ impl KernelTypes {
             Self {
                 has_task_iterator: has_function(&btf, TASK_ITERATOR),
                 tells_of_collapses: has_tracepoint(&btf, "mm_collapse_huge_page"),
-                tells_of_moves: has_function(&btf, "copy_vma"),
+                // bpf_get_func_arg() came with bpf_loop() (5.17).
+                tells_of_moves: has_function(&btf, "copy_vma") && has_function(&btf, "bpf_loop"),
                 tells_of_ends: has_tracepoint(&btf, "exit_mmap"),
                 has_bpf_loop: has_function(&btf, "bpf_loop"),
                 has_bpf_mem_alloc: has_function(&btf, "bpf_mem_alloc_init"),

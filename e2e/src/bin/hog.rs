@@ -46,7 +46,7 @@
 //! | `attachable` | lets processes of the same user write into it |
 //! | `overwrite` | gives up what it holds and writes it anew where its children (`leave`) have it |
 //! | `overwrite-by-pages` | the same page by page, each after a system call that fails for want of memory it may write to |
-//! | `behind-moves=SIZE` | touches so much, at most what it holds, and moves both out of the way of whoever reads what is shared |
+//! | `move` | moves what it held last from one place to another, for ever |
 //! | `read-map=PATH` | maps a file and reads all of it |
 //! | `vfork-exec=N`, `fork-exec=N` | starts a program N times, one after the other |
 //! | `await=PATH` | waits until there is such a file |
@@ -515,7 +515,7 @@ fn perform(steps: &[String]) {
                 held.iter().for_each(|&(at, length)| unmap(at, length));
                 overwrite(step, &left, &held, None, (PAGE, in_vain));
             }
-            "behind-moves" => moving::start(value, &mut held),
+            "move" => moving::for_ever(&held),
             "read-map" => {
                 use std::os::fd::AsRawFd;
                 let file = std::fs::File::open(value).unwrap_or_else(|why| fail(step, why));

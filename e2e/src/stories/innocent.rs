@@ -468,7 +468,7 @@ fn first_limit(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "first", "")?;
     world.daemon.start()?;
     let mut workers = world.hog(&format!(
-        "uid={ALICE} hold=60M fork=8 churn=1500 say=up churn=600000"
+        "uid={ALICE} hold=60M fork=8 churn=1500 say=up pace=50 work=600000"
     ))?;
     (0..8).try_for_each(|_| workers.hear_within("up", Duration::from_secs(60)))?;
     for _ in 0..10 {

@@ -166,7 +166,7 @@ static __noinline int tell_bill(__u32 slot, __u32 which, __s64 amount, bool asks
 		return 0;
 	event->observed = row->observed;
 	if (asks)
-		name_asker(state, event);
+		name_asker(event, account);
 	event->held_pages = row->held;
 	event->limit_pages = row->limit;
 	event->barrier_pages = row->barrier;

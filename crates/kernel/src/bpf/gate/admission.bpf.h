@@ -130,7 +130,7 @@ static __noinline int tell_refusal(struct account *account, __u32 slot, __u32 re
 	if (!event)
 		return 0;
 	event->account = slot;
-	name_asker(state, event);
+	name_asker(event, account);
 	tell_levels(event, account, level);
 	event->barrier_pages = request == REQUEST_FILE ? top_of_files(account) : account->barrier_pages;
 	event->reserved_pages = account->reserved_pages;

@@ -26,7 +26,7 @@ static __noinline int tell_private_refusal(struct account *account, __u32 slot, 
 	if (!event)
 		return 0;
 	event->observed = account->private_observed;
-	name_asker(state, event);
+	name_asker(event, account);
 	event->held_pages = account->committed_pages << to_rows;
 	event->barrier_pages = account->private_barrier_pages << to_rows;
 	event->request_pages = pages << to_rows;

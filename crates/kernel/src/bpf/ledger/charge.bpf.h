@@ -36,13 +36,23 @@ static __always_inline bool still_pays(const struct mm_record *record, struct mm
 struct former {
 	__s64 pages;
 	__s64 shmem;
-	__s64 anon;
+	__s64 member;	/* that the event tells of */
 };
 
-static __always_inline struct former former_of(const struct mm_record *record)
+static __always_inline struct former former_of(const struct mm_record *record, __u32 member)
 {
 	return (struct former){.pages = recorded_pages(record), .shmem = record->pages[MEMBER_SHMEM],
-			       .anon = record->pages[MEMBER_ANON]};
+			       .member = record->pages[member]};
+}
+
+static __always_inline bool is_read_back(const struct mm_record *record, __u32 member, __s64 before)
+{
+	struct faulting *faulting;
+
+	if (rss_is_atomic() || member != MEMBER_SWAP || record->pages[MEMBER_SWAP] >= before || record->state == MM_DYING)
+		return false;
+	faulting = faulting_here();
+	return faulting && faulting->reader == bpf_get_current_task() && own_mm() == record->mm && !is_in_system_call();
 }
 
 /*
@@ -50,17 +60,27 @@ static __always_inline struct former former_of(const struct mm_record *record)
  * private page fewer, then one more in swap. Where several share it nothing is given up by the first, and nothing grows by
  * the second. So the first is booked with the second. What is followed by none, because nobody wanted the page any more
  * (MADV_FREE), is booked with the next event; bursard, who has such pages taken, is told at once.
+ *
+ * A page is read back in two steps, too, the other way round (mm/memory.c do_swap_page()): the second says that the first
+ * was no growth. Where the fault writes, the page may have been copied: then it is. Before 6.2 events tell of many at once.
+ *
+ * `before`: what the member had. Global, so that the verifier goes through it once.
  */
-static __always_inline __s64 book_event(struct ledger_state *state, struct mm_record *record, struct account *account,
-					__u32 slot, __u32 member, struct former before)
+__noinline __s64 book_event(struct mm_record *record, __u32 slot, __u32 member, __s64 before)
 {
-	__s64 anon = record->pages[MEMBER_ANON], held;
-	bool may_follow = member == MEMBER_ANON && anon < before.anon &&
-			  (bpf_get_current_task_btf()->flags & PF_MEMALLOC) && !(own_mm() && own_mm() == state->answering_mm);
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+	bool may_follow;
+	__s64 anon, held;
 
+	if (!record || !state || !account)
+		return 0;
+	anon = record->pages[MEMBER_ANON];
+	may_follow = member == MEMBER_ANON && anon < before && (bpf_get_current_task_btf()->flags & PF_MEMALLOC) &&
+		     !(own_mm() && own_mm() == state->answering_mm);
 	if (may_follow)
-		record->pages[MEMBER_ANON] = before.anon;
-	held = book(record, account, slot);
+		record->pages[MEMBER_ANON] = before;
+	held = book_as(record, account, slot, is_read_back(record, member, before));
 	if (may_follow)
 		record->pages[MEMBER_ANON] = anon;
 	return held;
@@ -227,13 +247,13 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	seen->coarse[MEMBER_ANON] = mm_coarse(mm, MEMBER_ANON);
 	seen->coarse[MEMBER_SWAP] = mm_coarse(mm, MEMBER_SWAP);
 	seen->coarse[MEMBER_SHMEM] = mm_coarse(mm, MEMBER_SHMEM);
-	before = former_of(record);
+	before = former_of(record, member);
 	sync_at(record, number_of(mm));
 	record->pages[member] += kept_back_by_current(mm, member);
 	if (means_dying(record->state))
 		refresh_state(record, number_of(mm));
 	note_change(record, account, mm, before.pages);
-	react(slot, book_event(state, record, account, slot, member, before), TRIGGER_EVENT,
+	react(slot, book_event(record, slot, member, before.member), TRIGGER_EVENT,
 	      running_at(record, account, mm, before));
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
 	note_cpu(record);
@@ -256,7 +276,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	if (!account)
 		return -1;
 	die_as_mm_sharer(record, mm);
-	before = former_of(record);
+	before = former_of(record, member);
 	record->pages[member] =
 		probe_member(record->mm, &record->cpus, member) + kept_back_by_current(mm, member);
 	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
@@ -264,7 +284,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 		refresh_state(record, number_of(mm));
 	note_change(record, account, mm, before.pages);
 	seen->coarse[member] = coarse;
-	react(slot, book_event(state, record, account, slot, member, before), TRIGGER_EVENT,
+	react(slot, book_event(record, slot, member, before.member), TRIGGER_EVENT,
 	      running_at(record, account, mm, before));
 	return 0;
 }

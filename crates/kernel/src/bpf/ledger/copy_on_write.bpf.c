@@ -25,10 +25,10 @@
 #if defined(__TARGET_ARCH_arm64)
 /* arch/arm64/include/asm/esr.h: a write (ESR_ELx_WNR) that is no upkeep of a cache (ESR_ELx_CM), refused for the page's
  * permissions at whatever level (ESR_ELx_FSC_PERM) */
-enum { COPIES = 0x4c, COPIES_OF = 0x17c };
+enum { COPIES = 0x4c, COPIES_OF = 0x17c, FAULT_WRITES = 0x40 };
 #else
 /* arch/x86/include/asm/trap_pf.h: X86_PF_PROT, X86_PF_WRITE */
-enum { COPIES = 1 | 2, COPIES_OF = COPIES };
+enum { COPIES = 1 | 2, COPIES_OF = COPIES, FAULT_WRITES = 2 };
 #endif
 
 /* include/linux/gfp_types.h; the same in 6.1 … 7.2 */
@@ -195,43 +195,14 @@ static __always_inline bool count_copies(struct mm_record *record, struct accoun
 	return true;
 }
 
-/* The task whose fault in a system call has counted a copy, until it gets the page for it: that is not counted again. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} counted_copies SEC(".maps");
-
-static __always_inline __u64 *counted_copy(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&counted_copies, &zero);
-}
-
 static __always_inline bool take_counted_copy(void)
 {
-	__u64 *counted = counted_copy();
-	bool is_own = counted && *counted == bpf_get_current_task();
+	struct faulting *faulting = faulting_here();
+	bool is_own = faulting && faulting->counted == bpf_get_current_task();
 
 	if (is_own)
-		*counted = 0;
+		faulting->counted = 0;
 	return is_own;
-}
-
-/* Whether the running task is in a system call: an exception leaves -1 where its number would be. */
-static __always_inline bool is_in_system_call(void)
-{
-#if defined(__TARGET_ARCH_x86)
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-
-	return (long)regs->orig_ax >= 0;
-#elif defined(__TARGET_ARCH_arm64)
-	return registers()->syscallno >= 0;
-#else
-	return false;
-#endif
 }
 
 /*
@@ -282,18 +253,19 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 
 static __always_inline int count_fault(unsigned long error_code, bool by_kernel)
 {
+	struct faulting *faulting = faulting_here();
 	struct mm_record *record;
 	struct account *account;
-	__u64 *counted = NULL;
 
+	if (!faulting)
+		return 0;
+	faulting->reader = error_code & FAULT_WRITES ? 0 : bpf_get_current_task();
 	if ((error_code & COPIES_OF) != COPIES)
 		return 0;
 	hold_cpu();
 	account = account_of_space(own_mm(), &record);
 	if (account && record && count_copies(record, account, 1, WRITES_OWN) && by_kernel)
-		counted = counted_copy();
-	if (counted)
-		*counted = bpf_get_current_task();
+		faulting->counted = bpf_get_current_task();
 	release_cpu();
 	return 0;
 }
@@ -371,18 +343,21 @@ static __always_inline bool may_be_shared(__u64 vma)
  * So what moves is not taken off twice: it counts as given up.
  */
 SEC("fentry/copy_vma")
-int BPF_PROG(on_mremap, struct vm_area_struct **where, unsigned long address, unsigned long length)
+int on_mremap(void *ctx)
 {
+	/* copy_vma(struct vm_area_struct **, address, length, ...): a pointer to a pointer is no argument to a verifier */
+	__u64 where = 0, length = 0, vma = 0;
 	struct mm_record *record;
 	struct account *account = account_of_space(own_mm(), &record);
-	__s64 pages = length >> page_shift, most;
-	__u64 vma = 0;
+	__s64 pages, most;
 
-	if (!account || !record || !is_scanned_now(account) || (record->flags & RECORD_BORN))
+	if (!account || !record || !is_scanned_now(account) || (record->flags & RECORD_BORN) ||
+	    bpf_get_func_arg(ctx, 0, &where) || bpf_get_func_arg(ctx, 2, &length))
 		return 0;
-	bpf_probe_read_kernel(&vma, sizeof(vma), where);
+	bpf_probe_read_kernel(&vma, sizeof(vma), (void *)where);
 	if (!may_be_shared(vma))
 		return 0;
+	pages = length >> page_shift;
 	most = recorded_pages(record);
 	__sync_fetch_and_add(&account->born_lost_pages, pages < most ? pages : most);
 	return 0;

@@ -137,4 +137,39 @@ __noinline int renew_cpus(struct mm_record *record, __u64 mm)
 	return 0;
 }
 
+/* The last page fault on a CPU, while copies are watched for. Written by copy_on_write.bpf.c. */
+struct faulting {
+	__u64 reader;	/* the task, where it read; 0: it wrote */
+	__u64 counted;	/* the task whose fault in a system call has counted a copy, until it gets the page for it: that is
+			 * not counted again */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct faulting);
+} faults_on SEC(".maps");
+
+static __always_inline struct faulting *faulting_here(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&faults_on, &zero);
+}
+
+/* Whether the running task is in a system call: an exception leaves -1 where its number would be. */
+static __always_inline bool is_in_system_call(void)
+{
+#if defined(__TARGET_ARCH_x86)
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+
+	return (long)regs->orig_ax >= 0;
+#elif defined(__TARGET_ARCH_arm64)
+	return registers()->syscallno >= 0;
+#else
+	return false;
+#endif
+}
+
 #endif /* BURSAR_SEEN_BPF_H */

@@ -44,14 +44,15 @@ static __always_inline void describe_victim(struct event *event, __u64 task)
 	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)task)->comm);
 }
 
-/* It was the running task that asked, if the account is its own. Of another user's (who connects to the account's socket,
+/* It was the running task that asked, if the account is its user's. Of another one (who connects to the account's socket,
  * or writes to its file) nothing is told: neither is the account's user to read his programs' names, nor he what is held. */
-static __always_inline void name_asker(struct ledger_state *state, struct event *event)
+static __always_inline void name_asker(struct event *event, const struct account *account)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct payer payer = {};
 
-	if (payer_of_owner(state, me, &payer) != OWNER_FOUND || account_of_payer(state, &payer) != event->account)
+	payer_of_task(me, &payer);
+	if (!(account->flags & ACCOUNT_SHARED) && payer.uid != account->number)
 		return;
 	event->pid = me->tgid;
 	event->uid = payer.uid;

@@ -64,7 +64,9 @@ static __always_inline __s64 growth_of(const struct mm_record *record, __s64 mor
 	return more - record->dying.shared_pages;
 }
 
-/* Of an address space so many pages more are booked, or fewer. `credit`: what of it is credited. */
+#define READ_BACK (-1LL)	/* what is less in swap has just become more in memory */
+
+/* Of an address space so many pages more are booked, or fewer. `credit`: what of it is credited, or READ_BACK. */
 __noinline int note_booked(struct mm_record *record, __u32 slot, __s64 more, __s64 credit)
 {
 	struct account *account = account_at(slot);
@@ -73,6 +75,8 @@ __noinline int note_booked(struct mm_record *record, __u32 slot, __s64 more, __s
 		return 0;
 	if (more > 0)
 		note_growth(account, growth_of(record, more, credit));
+	else if (credit == READ_BACK)
+		note_growth(account, more);
 	else if (means_dying(record->state) || is_taken_apart(record))
 		leave(record, account, -more);
 	else
@@ -81,7 +85,7 @@ __noinline int note_booked(struct mm_record *record, __u32 slot, __s64 more, __s
 }
 
 /* Makes the account's sums agree with the record. Returns what is held now by the living. `slot`: the account's. */
-static __always_inline __s64 book(struct mm_record *record, struct account *account, __u32 slot)
+static __always_inline __s64 book_as(struct mm_record *record, struct account *account, __u32 slot, bool is_read_back)
 {
 	__s64 living = recorded_pages(record), dying = 0, was;
 
@@ -97,8 +101,13 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 		count_late(record, account, living);
 	was = take_from_others(__sync_lock_test_and_set(&record->booked, booked_on(slot, living)), slot, false);
 	if (living != was)
-		note_booked(record, slot, living - was, dying);
+		note_booked(record, slot, living - was, is_read_back ? READ_BACK : dying);
 	return __sync_fetch_and_add(&account->held_pages, living - was) + living - was;
+}
+
+static __always_inline __s64 book(struct mm_record *record, struct account *account, __u32 slot)
+{
+	return book_as(record, account, slot, false);
 }
 
 /* Whether book() would change nothing. */

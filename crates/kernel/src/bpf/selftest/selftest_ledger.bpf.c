@@ -362,6 +362,20 @@ SEC("syscall") int a_correction_ends_with_its_lifetime(void *ctx)
 	return 0;
 }
 
+SEC("syscall") int what_is_read_back_from_swap_is_neither_growth_nor_given_up(void *ctx)
+{
+	BEGIN(it);
+	correct(it->account, 30);
+	it->record->shared_pages = 30;
+	note_booked(it->record, SLOT, 4, 0);
+	note_booked(it->record, SLOT, -4, READ_BACK);
+	EXPECT(it->account->grown_pages == 0);
+	EXPECT(correction_of(it->account) == 30);
+	note_booked(it->record, SLOT, -4, 0);
+	EXPECT(correction_of(it->account) == 26);
+	return 0;
+}
+
 SEC("syscall") int a_correction_tells_no_more_than_is_left_of_it(void *ctx)
 {
 	BEGIN(it);
