@@ -9,7 +9,7 @@ use bursar_model::{Pid, printable};
 
 use crate::mapped::Mapped;
 use crate::mapped_file;
-use crate::program::number;
+use crate::elf::number;
 use crate::signals;
 
 /// A process with more mappings is looked at only so far.
