@@ -67,7 +67,7 @@ struct prefault_options {
  * pages are turned off for the process, which its children inherit (PR_SET_THP_DISABLE): making them moves
  * locked pages, and whoever touches those meanwhile faults.
  *
- * Returns 0, or -1 with errno set and nothing locked that was not locked before:
+ * Returns 0, or -1 with errno set. Then all is locked that was locked before, and nothing else:
  *	EINVAL	options is NULL, or its size or flags are not of this version
  *	EPERM	RLIMIT_MEMLOCK is 0 and the process has no CAP_IPC_LOCK
  *	ENOMEM	RLIMIT_MEMLOCK, the stack limit, the machine's free memory (MemAvailable) or what a memory
@@ -100,7 +100,8 @@ int prefault_range(void *address, size_t bytes);
  * are turned off for them (MADV_NOHUGEPAGE). The memory must be writable. Unmapping ends the lock; free()
  * does not, before malloc unmaps.
  *
- * Returns 0, or -1 with errno set and nothing locked by this call:
+ * Returns 0, or -1 with errno set and nothing locked by this call. What was locked before stays so, unless
+ * the range could not be filled:
  *	EINVAL	NULL, or the end is beyond the address space
  *	EPERM	RLIMIT_MEMLOCK is 0 and the process has no CAP_IPC_LOCK
  *	ENOMEM	RLIMIT_MEMLOCK, the machine's free memory or what a memory cgroup or the account leaves

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is done to the process: stack, heap, lock. In this order, so that what is made resident here is
-//! locked with the rest; and with a way back, so that a refusal leaves nothing locked.
+//! locked with the rest. A refusal locks nothing and unlocks nothing.
 
 use std::ffi::c_int;
 
@@ -100,10 +100,8 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
         let errno = std::io::Error::last_os_error()
             .raw_os_error()
             .unwrap_or(libc::ENOMEM);
-        // mlockall marks mappings first and fills them then: without this a failure in the middle
-        // would leave them marked.
-        // SAFETY: no arguments.
-        unsafe { libc::munlockall() };
+        // Nothing is marked: mlockall refuses before that, and does not tell what goes wrong later (mm/mlock.c,
+        // apply_mlockall_flags). What the program had locked itself stays so.
         let mut refusal = Refusal::new(
             Step::Lock,
             machine::mapped_bytes(),

@@ -54,6 +54,11 @@ pub(crate) fn mapped_bytes() -> u64 {
     number(c"/proc/self/status", b"VmSize:", 10).unwrap_or(0) << 10
 }
 
+/// All that is locked, bytes.
+pub(crate) fn locked_bytes() -> u64 {
+    number(c"/proc/self/status", b"VmLck:", 10).unwrap_or(0) << 10
+}
+
 /// What is mapped and not resident, bytes: mlockall will make it resident.
 pub(crate) fn unresident_bytes() -> u64 {
     let resident = number(c"/proc/self/status", b"VmRSS:", 10).unwrap_or(0) << 10;
