@@ -62,13 +62,13 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
     let (heap, stack) = (options.heap_bytes as u64, options.stack_bytes as u64);
     // Looked at before anything is touched: overcommit would say yes, and the OOM killer no.
     let on_fault = options.flags & ONFAULT != 0;
-    let mapped = if on_fault {
-        0
+    let (mapped, private) = if on_fault {
+        (0, 0)
     } else {
         machine::unresident_bytes()
     };
-    let needed = heap.saturating_add(stack).saturating_add(mapped);
-    has_room_for(needed)?;
+    let asked = heap.saturating_add(stack);
+    has_room_for(asked.saturating_add(mapped))?;
     if !machine::may_lock_anything() {
         let limit = machine::memlock_limit();
         // All that is mapped counts, touched or not (mm/mlock.c: total_vm).
@@ -81,7 +81,9 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
             return Err(refusal);
         }
     }
-    let _reservation = Reservation::of(needed).ok_or(Refusal::new(Step::Account, needed, 0))?;
+    // The account does not pay for pages of files.
+    let paid = asked.saturating_add(private);
+    let _reservation = Reservation::of(paid).ok_or(Refusal::new(Step::Account, paid, 0))?;
     // khugepaged collapses pages behind a program's back, locked ones as well: whoever touches them
     // meanwhile faults and waits (18 ms, met on 6.1 with transparent_hugepage=always).
     // SAFETY: numbers only. A kernel without huge pages refuses, which is as well.
