@@ -132,6 +132,20 @@ mod tests {
     }
 
     #[test]
+    fn a_heap_that_malloc_would_not_keep_is_not_asked_for() {
+        let parsed = |lock: &[&str], options: &[&str]| {
+            let words = [&["bursar"], lock, options, &["--", "true"]].concat();
+            Arguments::try_parse_from(words).map_err(|error| error.kind())
+        };
+        let conflict = Some(ErrorKind::ArgumentConflict);
+        for lock in [&["run", "--lock"][..], &["faults", "lock"]] {
+            let refused = parsed(lock, &["--heap", "64M", "--keep-malloc"]);
+            assert_eq!(refused.err(), conflict, "{lock:?}");
+            assert!(parsed(lock, &["--keep-malloc"]).is_ok(), "{lock:?}");
+        }
+    }
+
+    #[test]
     fn who_leaves_out_a_word_is_told_it() {
         let meant = |text: &str| {
             let words: Vec<OsString> = text.split(' ').map(OsString::from).collect();

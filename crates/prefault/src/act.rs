@@ -20,6 +20,13 @@ pub(crate) struct Options {
     pub(crate) stack_bytes: usize,
 }
 
+impl Options {
+    /// As malloc is, a large block is a mapping of its own, which free unmaps: no heap would be kept.
+    pub(crate) fn is_contradictory(&self) -> bool {
+        self.heap_bytes > 0 && self.flags & KEEP_MALLOC != 0
+    }
+}
+
 /// Why not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refusal {
