@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, Parser};
 
@@ -46,7 +47,9 @@ pub(crate) struct Globals {
         value_name = "PATH",
         env = "BURSAR_SOCKET",
         hide_env_values = true,
-        default_value = "/run/bursar/bursar.sock"
+        default_value = "/run/bursar/bursar.sock",
+        // Programs that are started with it may be in another directory when they ask.
+        value_parser = PathBufValueParser::new().try_map(std::path::absolute)
     )]
     pub(crate) socket: PathBuf,
     /// Answer in JSON, for programs
@@ -116,6 +119,31 @@ fn meant(words: &[OsString]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_is_the_same_one_from_any_directory() {
+        let socket = |typed: &str| {
+            let words = ["bursar", "--socket", typed, "status"];
+            Arguments::try_parse_from(words).unwrap().globals.socket
+        };
+        assert_eq!(socket("/run/a.sock"), PathBuf::from("/run/a.sock"));
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(socket("run/../a.sock"), here.join("run/../a.sock"));
+    }
+
+    #[test]
+    fn a_heap_that_malloc_would_not_keep_is_not_asked_for() {
+        let parsed = |lock: &[&str], options: &[&str]| {
+            let words = [&["bursar"], lock, options, &["--", "true"]].concat();
+            Arguments::try_parse_from(words).map_err(|error| error.kind())
+        };
+        let conflict = Some(ErrorKind::ArgumentConflict);
+        for lock in [&["run", "--lock"][..], &["faults", "lock"]] {
+            let refused = parsed(lock, &["--heap", "64M", "--keep-malloc"]);
+            assert_eq!(refused.err(), conflict, "{lock:?}");
+            assert!(parsed(lock, &["--keep-malloc"]).is_ok(), "{lock:?}");
+        }
+    }
 
     #[test]
     fn who_leaves_out_a_word_is_told_it() {

@@ -115,6 +115,7 @@ mod tests {
             permissions: permissions.to_owned(),
             file: None,
             inode: 0,
+            device: String::new(),
             is_written_back: false,
             minor,
             major,

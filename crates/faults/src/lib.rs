@@ -5,6 +5,7 @@ mod begin_hooks;
 mod booked;
 mod capacity;
 mod cause;
+mod elf;
 mod error;
 mod held;
 mod histogram;

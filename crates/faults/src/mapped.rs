@@ -14,6 +14,13 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
+    /// The file's name without its folder.
+    pub(crate) fn file(&self) -> &str {
+        let name = self.name.strip_suffix(" (deleted)");
+        let name = name.unwrap_or(&self.name);
+        name.rsplit('/').next().unwrap_or_default()
+    }
+
     /// A line of the file.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let mut words = line.splitn(6, ' ');

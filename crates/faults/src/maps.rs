@@ -7,10 +7,11 @@ use std::io::Read;
 
 use bursar_model::{Pid, printable};
 
+use crate::elf::number;
 use crate::mapped::Mapped;
 use crate::mapped_file;
-use crate::program::number;
 use crate::signals;
+use crate::snapshot::Mapping;
 
 /// A process with more mappings is looked at only so far.
 const MAX_MAPS_BYTES: u64 = 8 << 20;
@@ -28,10 +29,13 @@ const MAX_FILES: usize = 64;
 #[derive(Debug, Default)]
 pub struct Symbols {
     processes: HashMap<Pid, Vec<Mapped>>,
-    files: HashMap<(Pid, u64), Option<Table>>,
+    files: HashMap<FileKey, Option<Table>>,
     /// Somebody did not want to wait for what a file says: none is read any more.
     is_stopped: bool,
 }
+
+/// A process, in whose tree its files are found, and a file's device and inode.
+type FileKey = (Pid, String, u64);
 
 #[derive(Debug)]
 struct Table {
@@ -56,13 +60,21 @@ impl Symbols {
             .insert(pid, text.lines().filter_map(Mapped::parse).collect());
     }
 
-    /// The whole path of the file with this inode in a process.
-    pub fn path(&self, pid: Pid, inode: u64) -> Option<String> {
-        let mapped = self
-            .processes
-            .get(&pid)?
-            .iter()
-            .find(|it| inode != 0 && it.inode == inode)?;
+    /// The whole path of the file that a mapping of a process is of.
+    ///
+    /// From 6.7 on maps says an overlay's device, and the mapping that of the file system below, so there the inode and
+    /// the name have to do.
+    pub fn path(&self, pid: Pid, mapping: &Mapping) -> Option<String> {
+        let maps = self.processes.get(&pid)?.iter();
+        let alike = maps.filter(|it| mapping.inode != 0 && it.inode == mapping.inode);
+        let is_named_so = |it: &&Mapped| {
+            let file = printable(it.file().as_bytes(), 256);
+            mapping.file.as_ref() == Some(&file)
+        };
+        let mapped = alike
+            .clone()
+            .find(|it| it.device == mapping.device)
+            .or_else(|| alike.clone().find(is_named_so))?;
         Some(printable(mapped.name.as_bytes(), 4096))
     }
 
@@ -96,7 +108,7 @@ impl Symbols {
         if mapped.inode == 0 {
             return None;
         }
-        let key = (pid, mapped.inode);
+        let key = (pid, mapped.device.clone(), mapped.inode);
         if !self.files.contains_key(&key) {
             if self.files.len() >= MAX_FILES || self.is_stopped {
                 return None;
@@ -107,7 +119,7 @@ impl Symbols {
             let table =
                 mapped_file::read(pid, mapped, &stops).and_then(|it| Table::parse(&it, &stops));
             self.is_stopped = stops();
-            self.files.insert(key, table);
+            self.files.insert(key.clone(), table);
         }
         self.files.get(&key)?.as_ref()
     }
@@ -218,6 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::MappingKind;
 
     #[inline(never)]
     fn a_function_to_be_found() -> u64 {
@@ -244,12 +257,61 @@ mod tests {
         );
         assert_eq!(mapped.name, "/lib/x y.so (deleted)");
         assert_eq!(mapped.device, "253:1");
+        assert_eq!(mapped.file(), "x y.so");
         assert_eq!(
             Mapped::parse("7ffc1-7ffc2 rw-p 0 00:00 0 [stack]")
                 .unwrap()
                 .name,
             "[stack]"
         );
+    }
+
+    #[test]
+    fn files_with_one_inode_number_on_two_file_systems_are_told_apart() {
+        let maps = [
+            "1000-2000 r-xp 0 fd:01 77 /usr/lib/first.so",
+            "2000-3000 r-xp 0 fd:02 77 /mnt/second.so",
+            "3000-4000 r-xp 0 00:30 78 /usr/lib/overlay.so (deleted)",
+        ];
+        let pid = Pid::new(1);
+        let mut symbols = Symbols::default();
+        let maps = maps.iter().filter_map(|line| Mapped::parse(line));
+        symbols.processes.insert(pid, maps.collect());
+        let path = |device: &str, inode, file: &str| {
+            let mapping = Mapping {
+                index: 1,
+                process: 1,
+                kind: MappingKind::File,
+                start: 0,
+                end: 0,
+                permissions: String::new(),
+                file: Some(file.to_owned()),
+                inode,
+                device: device.to_owned(),
+                is_written_back: true,
+                minor: 0,
+                major: 0,
+                timed: 0,
+                timed_protected: 0,
+            };
+            symbols.path(pid, &mapping)
+        };
+        let table = [
+            ("253:1", 77, "first.so", Some("/usr/lib/first.so")),
+            ("253:2", 77, "second.so", Some("/mnt/second.so")),
+            ("253:3", 77, "third.so", None),
+            // Of an overlay, whose device is another one.
+            (
+                "253:1",
+                78,
+                "overlay.so",
+                Some("/usr/lib/overlay.so (deleted)"),
+            ),
+            ("253:1", 0, "first.so", None),
+        ];
+        for (device, inode, file, expected) in table {
+            assert_eq!(path(device, inode, file).as_deref(), expected, "{file}");
+        }
     }
 
     /// An ELF file whose sections are all the same symbol table of empty entries.

@@ -7,8 +7,10 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use crate::elf::{self, Kind};
 
 /// Why a preload library would not be loaded into a program.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,8 +51,8 @@ pub enum Obstacle {
 
 /// How many `#!` lines are followed, as many as the kernel does (fs/exec.c).
 pub const MAX_SCRIPTS: u32 = 5;
-/// The part of a file in which its headers are, bytes.
-const HEAD: u64 = 64 << 10;
+/// The part of a file in which a `#!` line and the header of an ELF file are, bytes.
+const HEAD: u64 = 4 << 10;
 
 /// The file that `name` starts, as execvp(3) finds it. Where nothing of this name in PATH can be executed, what is there
 /// all the same: execvp(3) answers EACCES then, not ENOENT.
@@ -121,8 +123,10 @@ fn look(path: &Path) -> Result<Option<PathBuf>, Obstacle> {
         .take(HEAD)
         .read_to_end(&mut head)
         .map_err(unreadable)?;
-    match kind(&head) {
-        Kind::Script(interpreter) => Ok(Some(interpreter)),
+    if head.starts_with(b"#!") {
+        return interpreter_of(&head).map(Some).ok_or(Obstacle::Unknown);
+    }
+    match elf::kind(&file, &head) {
         Kind::Dynamic(loader) if loader.windows(7).any(|part| part == b"ld-musl") => {
             Err(Obstacle::Musl)
         }
@@ -132,7 +136,8 @@ fn look(path: &Path) -> Result<Option<PathBuf>, Obstacle> {
             if let Some(obstacle) = rights.gained_by(caller) {
                 return Err(obstacle);
             }
-            let sanitizer = dynamic_strings(&file, &head).and_then(|names| sanitizer_of(&names));
+            let names = elf::dynamic_strings(&file, &head);
+            let sanitizer = names.and_then(|names| elf::sanitizer_of(&names));
             sanitizer.map_or(Ok(None), |name| Err(Obstacle::Sanitizer(name)))
         }
         Kind::Static => Err(Obstacle::Static),
@@ -166,146 +171,22 @@ impl Rights {
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Kind {
-    Script(PathBuf),
-    Dynamic(Vec<u8>),
-    Static,
-    Foreign,
-    Unknown,
-}
-
-fn kind(head: &[u8]) -> Kind {
-    if let Some(rest) = head.strip_prefix(b"#!") {
-        let line = rest.split(|&byte| byte == b'\n').next().unwrap_or_default();
-        let mut words = line
-            .split(|byte| byte.is_ascii_whitespace())
-            .filter(|word| !word.is_empty());
-        let Some(interpreter) = words.next() else {
-            return Kind::Unknown;
-        };
-        let path = PathBuf::from(OsString::from_vec(interpreter.to_vec()));
-        // env(1) starts what it is told to; itself it is dynamic nearly everywhere.
-        if path.file_name() == Some(OsStr::new("env"))
-            && let Some(name) = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='))
-            && let Some(found) = find(OsStr::from_bytes(name))
-        {
-            return Kind::Script(found);
-        }
-        return Kind::Script(path);
+/// Who runs a script, by its first line; `None` where that names nobody.
+fn interpreter_of(script: &[u8]) -> Option<PathBuf> {
+    let line = script.strip_prefix(b"#!")?;
+    let line = line.split(|&byte| byte == b'\n').next()?;
+    let mut words = line
+        .split(|byte| byte.is_ascii_whitespace())
+        .filter(|word| !word.is_empty());
+    let path = PathBuf::from(OsString::from_vec(words.next()?.to_vec()));
+    // env(1) starts what it is told to; itself it is dynamic nearly everywhere.
+    if path.file_name() == Some(OsStr::new("env"))
+        && let Some(name) = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='))
+        && let Some(found) = find(OsStr::from_bytes(name))
+    {
+        return Some(found);
     }
-    if !head.starts_with(b"\x7fELF") {
-        return Kind::Unknown;
-    }
-    // elf(5): class 64-bit, little-endian, e_machine of our own.
-    const MACHINE: u64 = if cfg!(target_arch = "aarch64") {
-        183
-    } else {
-        62
-    };
-    if head.get(4) != Some(&2) || head.get(5) != Some(&1) || number(head, 18, 2) != Some(MACHINE) {
-        return Kind::Foreign;
-    }
-    let (Some(offset), Some(size), Some(count)) = (
-        number(head, 32, 8),
-        number(head, 54, 2),
-        number(head, 56, 2),
-    ) else {
-        return Kind::Unknown;
-    };
-    for index in 0..count {
-        let Some(header) = part(head, offset, index, size, PROGRAM_HEADER) else {
-            return Kind::Unknown;
-        };
-        const PT_INTERP: u64 = 3;
-        if number(header, 0, 4) == Some(PT_INTERP) {
-            let at =
-                usize::try_from(number(header, 8, 8).unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-            let length = usize::try_from(number(header, 32, 8).unwrap_or(0)).unwrap_or(0);
-            let name = head.get(at..at.saturating_add(length)).unwrap_or_default();
-            return Kind::Dynamic(name.to_vec());
-        }
-    }
-    Kind::Static
-}
-
-/// Sizes of ELF's structures of 64 bits: a program header, an entry of the dynamic section.
-const PROGRAM_HEADER: usize = 56;
-const DYNAMIC_ENTRY: usize = 16;
-
-/// One of the structures that lie one behind the other from `offset` on.
-fn part(bytes: &[u8], offset: u64, index: u64, size: u64, least: usize) -> Option<&[u8]> {
-    let at = usize::try_from(offset.saturating_add(index.saturating_mul(size))).ok()?;
-    bytes.get(at..).filter(|part| part.len() >= least)
-}
-
-/// The strings of a program's dynamic section (elf(5), DT_STRTAB): the libraries it needs, the functions it
-/// takes from others and those it offers.
-fn dynamic_strings(file: &File, head: &[u8]) -> Option<Vec<u8>> {
-    const PT_LOAD: u64 = 1;
-    const PT_DYNAMIC: u64 = 2;
-    const DT_STRTAB: u64 = 5;
-    const DT_STRSZ: u64 = 10;
-    let headers = || {
-        let (offset, size) = (number(head, 32, 8)?, number(head, 54, 2)?);
-        let count = number(head, 56, 2)?;
-        Some((0..count).filter_map(move |index| part(head, offset, index, size, PROGRAM_HEADER)))
-    };
-    let is = |header: &[u8], kind| number(header, 0, 4) == Some(kind);
-    let dynamic = headers()?.find(|header| is(header, PT_DYNAMIC))?;
-    let section = read_at(file, number(dynamic, 8, 8)?, number(dynamic, 32, 8)?)?;
-    let value = |tag| {
-        let entry = section
-            .chunks_exact(DYNAMIC_ENTRY)
-            .find(|entry| number(entry, 0, 8) == Some(tag))?;
-        number(entry, 8, 8)
-    };
-    let (address, size) = (value(DT_STRTAB)?, value(DT_STRSZ)?);
-    // An address in memory: where in the file, says the segment that it lies in.
-    let at = headers()?
-        .filter(|header| is(header, PT_LOAD))
-        .find_map(|header| {
-            let (offset, start) = (number(header, 8, 8)?, number(header, 16, 8)?);
-            let inside = address.checked_sub(start)?;
-            (inside < number(header, 32, 8)?).then(|| offset.checked_add(inside))?
-        })?;
-    read_at(file, at, size)
-}
-
-/// Part of a file, as far as that is of a bearable size.
-fn read_at(file: &File, at: u64, size: u64) -> Option<Vec<u8>> {
-    const MOST: u64 = 64 << 20;
-    let mut bytes = vec![0; usize::try_from(size).ok().filter(|_| size <= MOST)?];
-    file.read_exact_at(&mut bytes, at).ok()?;
-    Some(bytes)
-}
-
-/// The sanitizer whose runtime is among these names: a library of gcc's, or in the program (clang).
-fn sanitizer_of(names: &[u8]) -> Option<&'static str> {
-    const SANITIZERS: [(&str, &[u8], &[u8]); 5] = [
-        ("AddressSanitizer", b"libasan.so", b"__asan_init"),
-        ("LeakSanitizer", b"liblsan.so", b"__lsan_init"),
-        ("ThreadSanitizer", b"libtsan.so", b"__tsan_init"),
-        ("MemorySanitizer", b"libmsan.so", b"__msan_init"),
-        ("HWAddressSanitizer", b"libhwasan.so", b"__hwasan_init"),
-    ];
-    let mut known = names.split(|&byte| byte == 0);
-    known.find_map(|name| {
-        let found = SANITIZERS
-            .iter()
-            .find(|(_, library, start)| name.starts_with(library) || name == *start);
-        found.map(|(sanitizer, ..)| *sanitizer)
-    })
-}
-
-/// A little-endian number of `length` bytes.
-pub(crate) fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
-    let part = bytes.get(at..at.checked_add(length)?)?;
-    Some(
-        part.iter()
-            .rev()
-            .fold(0, |value, &byte| value << 8 | u64::from(byte)),
-    )
+    Some(path)
 }
 
 #[cfg(test)]
@@ -316,17 +197,16 @@ mod tests {
 
     #[test]
     fn scripts_name_who_runs_them() {
-        assert_eq!(kind(b"#!/bin/sh\necho"), Kind::Script("/bin/sh".into()));
+        let named = |head: &[u8]| interpreter_of(head);
+        assert_eq!(named(b"#!/bin/sh\necho"), Some("/bin/sh".into()));
         assert_eq!(
-            kind(b"#! /usr/bin/perl -w\n"),
-            Kind::Script("/usr/bin/perl".into())
+            named(b"#! /usr/bin/perl -w\n"),
+            Some("/usr/bin/perl".into())
         );
-        let Kind::Script(path) = kind(b"#!/usr/bin/env -S X=1 sh\n") else {
-            panic!()
-        };
+        let path = named(b"#!/usr/bin/env -S X=1 sh\n").unwrap();
         assert_eq!(path.file_name(), Some(OsStr::new("sh")));
-        assert_eq!(kind(b"#!\n"), Kind::Unknown);
-        assert_eq!(kind(b"hello"), Kind::Unknown);
+        assert_eq!(named(b"#!\n"), None);
+        assert_eq!(named(b"hello"), None);
     }
 
     #[test]
@@ -361,32 +241,6 @@ mod tests {
     #[test]
     fn our_own_program_is_dynamic() {
         check_preloadable(Path::new("/proc/self/exe")).unwrap();
-    }
-
-    #[test]
-    fn sanitizers_are_told_by_their_library_or_their_start() {
-        let own = File::open("/proc/self/exe").unwrap();
-        let mut head = Vec::new();
-        (&own).take(HEAD).read_to_end(&mut head).unwrap();
-        let names = dynamic_strings(&own, &head).unwrap();
-        let has_libc = names
-            .split(|&byte| byte == 0)
-            .any(|name| name == b"libc.so.6");
-        assert!(has_libc);
-        assert_eq!(sanitizer_of(&names), None);
-        let table = [
-            (
-                &b"\0libasan.so.8\0libc.so.6\0"[..],
-                Some("AddressSanitizer"),
-            ),
-            (b"\0libc.so.6\0__tsan_init\0", Some("ThreadSanitizer")),
-            (b"\0liblsan.so.0\0", Some("LeakSanitizer")),
-            (b"\0libubsan.so.1\0__ubsan_handle_add_overflow\0", None),
-            (b"", None),
-        ];
-        for (names, expected) in table {
-            assert_eq!(sanitizer_of(names), expected);
-        }
     }
 
     #[test]
@@ -431,12 +285,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes: Vec<u8>, tail: Vec<u8>) {
-            let _ = kind(&bytes);
-            let mut elf = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0".to_vec();
-            elf.extend(tail);
-            let _ = kind(&elf);
-            let _ = dynamic_strings(&File::open("/dev/null").unwrap(), &elf);
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let mut script = b"#!".to_vec();
+            script.extend(bytes);
+            let _ = interpreter_of(&script);
         }
     }
 }

@@ -282,7 +282,7 @@ fn mapping_reports(
 ) -> Vec<MappingReport> {
     let mut reports: Vec<MappingReport> = Vec::new();
     for (mapping, parts) in found {
-        let path = symbols.path(pid, mapping.inode);
+        let path = symbols.path(pid, mapping);
         let mut report = MappingReport::of(mapping, path).with_residency(pid, residency);
         let sites = snapshot
             .sites
@@ -336,6 +336,7 @@ mod tests {
             permissions: "rw-p".to_owned(),
             file: None,
             inode: 0,
+            device: String::new(),
             is_written_back: false,
             minor,
             major: 1,

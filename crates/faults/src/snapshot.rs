@@ -83,6 +83,8 @@ pub struct Mapping {
     pub file: Option<String>,
     /// The file's inode.
     pub inode: u64,
+    /// The device of its file system, `8:1`, as in /proc/PID/maps; stat(2) says another one on btrfs.
+    pub device: String,
     /// Whether the file goes to a disk: its pages are made read-only each time they are written back.
     pub is_written_back: bool,
     /// Faults without a disk.
@@ -162,6 +164,16 @@ fn text(bytes: &[i8]) -> String {
     printable(&bytes, 256)
 }
 
+/// A device as the kernel numbers it inside (include/linux/kdev_t.h).
+fn device(number: u32) -> String {
+    const MINOR_BITS: u32 = 20;
+    format!(
+        "{}:{}",
+        number >> MINOR_BITS,
+        number & ((1 << MINOR_BITS) - 1)
+    )
+}
+
 impl WatchedProcess {
     pub(crate) fn decode(process: &process) -> Self {
         Self {
@@ -226,6 +238,7 @@ impl Mapping {
             permissions: permissions.iter().collect(),
             file: (kind == MappingKind::File).then(|| text(&slot.name)),
             inode: slot.inode,
+            device: device(slot.device),
             is_written_back: slot.is_written_back != 0,
             minor: 0,
             major: 0,
@@ -352,6 +365,12 @@ impl Snapshot {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_device_is_numbered_as_in_maps() {
+        assert_eq!(device(8 << 20 | 1), "8:1");
+        assert_eq!(device(0xfff << 20 | 0xf_ffff), "4095:1048575");
+    }
+
     fn mapping(index: usize, kind: MappingKind) -> Mapping {
         Mapping {
             index,
@@ -362,6 +381,7 @@ mod tests {
             permissions: String::new(),
             file: None,
             inode: 0,
+            device: String::new(),
             is_written_back: false,
             minor: 0,
             major: 0,

@@ -354,20 +354,24 @@ fn arguments(start: u64, end: u64, regions: &mut [Region]) -> ScanArguments {
 impl Proc {
     /// The mappings of the process that `tid` is a thread of: start and end addresses, in order.
     pub(crate) fn mappings(&self, tid: Pid) -> Result<Option<Vec<(u64, u64)>>, HostError> {
-        self.parsed(&format!("{tid}/maps"), |bytes| {
-            let address = |text: &[u8]| {
-                let text = str::from_utf8(text).ok()?;
-                u64::from_str_radix(text, 16).ok()
-            };
-            let lines = bytes.split(|&byte| byte == b'\n');
-            Ok(lines
-                .filter_map(|line| {
-                    let mut ends = words(line).next()?.split(|&byte| byte == b'-');
-                    Some((address(ends.next()?)?, address(ends.next()?)?))
-                })
-                .collect())
-        })
+        self.parsed(&format!("{tid}/maps"), |bytes| Ok(user_mappings(bytes)))
     }
+}
+
+/// Start and end of each line of /proc/PID/maps that lies in user space. x86-64 lists `[vsyscall]` among them, a page
+/// of the kernel's half: pagemap ends before it, as it does where the process has ended.
+fn user_mappings(maps: &[u8]) -> Vec<(u64, u64)> {
+    const KERNEL_HALF: u64 = 1 << 63;
+    let address = |text: &[u8]| {
+        let text = str::from_utf8(text).ok()?;
+        u64::from_str_radix(text, 16).ok()
+    };
+    let lines = maps.split(|&byte| byte == b'\n');
+    let mappings = lines.filter_map(|line| {
+        let mut ends = words(line).next()?.split(|&byte| byte == b'-');
+        Some((address(ends.next()?)?, address(ends.next()?)?))
+    });
+    mappings.filter(|(start, _)| *start < KERNEL_HALF).collect()
 }
 
 /// How often each page of the machine is mapped.
@@ -399,5 +403,24 @@ impl MapCounts {
             Ok(_) => Ok(None),
             Err(error) => Err(HostError::from_io("read", &self.path, &error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_of_the_kernels_half_are_left_out() {
+        let maps = b"55d0c8a00000-55d0c8a02000 r--p 00000000 fd:01 1311 /usr/bin/cat\n\
+            7ffd3b5f2000-7ffd3b613000 rw-p 00000000 00:00 0 [stack]\n\
+            ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n";
+        assert_eq!(
+            user_mappings(maps),
+            [
+                (0x55d0_c8a0_0000, 0x55d0_c8a0_2000),
+                (0x7ffd_3b5f_2000, 0x7ffd_3b61_3000)
+            ]
+        );
     }
 }

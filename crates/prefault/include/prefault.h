@@ -50,7 +50,8 @@ extern "C" {
  * later ones do not, and what is never touched takes no memory. */
 #define PREFAULT_ONFAULT 1u
 /* Leave malloc as it is. Without this, freed memory stays with the program (M_TRIM_THRESHOLD), large
- * blocks come from the heap, too (M_MMAP_MAX 0), and all threads share one arena (M_ARENA_MAX 1). */
+ * blocks come from the heap, too (M_MMAP_MAX 0), and all threads share one arena (M_ARENA_MAX 1).
+ * heap_bytes has to be 0 then: malloc would give such a heap back at once. */
 #define PREFAULT_KEEP_MALLOC 2u
 
 struct prefault_options {
@@ -67,8 +68,9 @@ struct prefault_options {
  * pages are turned off for the process, which its children inherit (PR_SET_THP_DISABLE): making them moves
  * locked pages, and whoever touches those meanwhile faults.
  *
- * Returns 0, or -1 with errno set and nothing locked that was not locked before:
- *	EINVAL	options is NULL, or its size or flags are not of this version
+ * Returns 0, or -1 with errno set. Then all is locked that was locked before, and nothing else:
+ *	EINVAL	options is NULL, or its size or flags are not of this version, or heap_bytes is not 0 with
+ *		PREFAULT_KEEP_MALLOC
  *	EPERM	RLIMIT_MEMLOCK is 0 and the process has no CAP_IPC_LOCK
  *	ENOMEM	RLIMIT_MEMLOCK, the stack limit, the machine's free memory (MemAvailable) or what a memory
  *		cgroup leaves, its own or one above (each less a sixteenth), is too small, or the account has
@@ -100,7 +102,8 @@ int prefault_range(void *address, size_t bytes);
  * are turned off for them (MADV_NOHUGEPAGE). The memory must be writable. Unmapping ends the lock; free()
  * does not, before malloc unmaps.
  *
- * Returns 0, or -1 with errno set and nothing locked by this call:
+ * Returns 0, or -1 with errno set and nothing locked by this call. What was locked before stays so, unless
+ * the range could not be filled:
  *	EINVAL	NULL, or the end is beyond the address space
  *	EPERM	RLIMIT_MEMLOCK is 0 and the process has no CAP_IPC_LOCK
  *	ENOMEM	RLIMIT_MEMLOCK, the machine's free memory or what a memory cgroup or the account leaves

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is done to the process: stack, heap, lock. In this order, so that what is made resident here is
-//! locked with the rest; and with a way back, so that a refusal leaves nothing locked.
+//! locked with the rest. A refusal locks nothing and unlocks nothing.
 
 use std::ffi::c_int;
 
@@ -18,6 +18,13 @@ pub(crate) struct Options {
     pub(crate) flags: u32,
     pub(crate) heap_bytes: usize,
     pub(crate) stack_bytes: usize,
+}
+
+impl Options {
+    /// As malloc is, a large block is a mapping of its own, which free unmaps: no heap would be kept.
+    pub(crate) fn is_contradictory(&self) -> bool {
+        self.heap_bytes > 0 && self.flags & KEEP_MALLOC != 0
+    }
 }
 
 /// Why not.
@@ -62,13 +69,13 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
     let (heap, stack) = (options.heap_bytes as u64, options.stack_bytes as u64);
     // Looked at before anything is touched: overcommit would say yes, and the OOM killer no.
     let on_fault = options.flags & ONFAULT != 0;
-    let mapped = if on_fault {
-        0
+    let (mapped, private) = if on_fault {
+        (0, 0)
     } else {
         machine::unresident_bytes()
     };
-    let needed = heap.saturating_add(stack).saturating_add(mapped);
-    has_room_for(needed)?;
+    let asked = heap.saturating_add(stack);
+    has_room_for(asked.saturating_add(mapped))?;
     if !machine::may_lock_anything() {
         let limit = machine::memlock_limit();
         // All that is mapped counts, touched or not (mm/mlock.c: total_vm).
@@ -81,7 +88,9 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
             return Err(refusal);
         }
     }
-    let _reservation = Reservation::of(needed).ok_or(Refusal::new(Step::Account, needed, 0))?;
+    // The account does not pay for pages of files.
+    let paid = asked.saturating_add(private);
+    let _reservation = Reservation::of(paid).ok_or(Refusal::new(Step::Account, paid, 0))?;
     // khugepaged collapses pages behind a program's back, locked ones as well: whoever touches them
     // meanwhile faults and waits (18 ms, met on 6.1 with transparent_hugepage=always).
     // SAFETY: numbers only. A kernel without huge pages refuses, which is as well.
@@ -100,10 +109,8 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
         let errno = std::io::Error::last_os_error()
             .raw_os_error()
             .unwrap_or(libc::ENOMEM);
-        // mlockall marks mappings first and fills them then: without this a failure in the middle
-        // would leave them marked.
-        // SAFETY: no arguments.
-        unsafe { libc::munlockall() };
+        // Nothing is marked: mlockall refuses before that, and does not tell what goes wrong later (mm/mlock.c,
+        // apply_mlockall_flags). What the program had locked itself stays so.
         let mut refusal = Refusal::new(
             Step::Lock,
             machine::mapped_bytes(),

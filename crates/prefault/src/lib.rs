@@ -65,6 +65,9 @@ pub unsafe extern "C" fn prefault_lock(options: *const PrefaultOptions) -> c_int
         heap_bytes: options.heap_bytes,
         stack_bytes: options.stack_bytes,
     };
+    if options.is_contradictory() {
+        return answer(Err(libc::EINVAL));
+    }
     answer(act::lock(&options).map_err(|refusal| refusal.errno))
 }
 
@@ -135,4 +138,23 @@ pub unsafe extern "C" fn prefault_count(counts: *mut PrefaultCounts) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn prefault_started() -> c_int {
     answer(preload::tell_verifier())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heap_that_malloc_would_not_keep_is_refused() {
+        let options = PrefaultOptions {
+            size: u32::try_from(size_of::<PrefaultOptions>()).unwrap(),
+            flags: act::KEEP_MALLOC | act::ONFAULT,
+            heap_bytes: 1,
+            stack_bytes: 0,
+        };
+        // SAFETY: a live local.
+        assert_eq!(unsafe { prefault_lock(&raw const options) }, -1);
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        assert_eq!(errno, Some(libc::EINVAL));
+    }
 }

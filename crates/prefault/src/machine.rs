@@ -54,10 +54,24 @@ pub(crate) fn mapped_bytes() -> u64 {
     number(c"/proc/self/status", b"VmSize:", 10).unwrap_or(0) << 10
 }
 
-/// What is mapped and not resident, bytes: mlockall will make it resident.
-pub(crate) fn unresident_bytes() -> u64 {
-    let resident = number(c"/proc/self/status", b"VmRSS:", 10).unwrap_or(0) << 10;
-    mapped_bytes().saturating_sub(resident)
+/// All that is locked, bytes.
+pub(crate) fn locked_bytes() -> u64 {
+    number(c"/proc/self/status", b"VmLck:", 10).unwrap_or(0) << 10
+}
+
+/// What is mapped and not resident, bytes: mlockall will make it resident. And what of it is private and writable: the
+/// process's own memory.
+pub(crate) fn unresident_bytes() -> (u64, u64) {
+    unresident_in(c"/proc/self/status")
+}
+
+fn unresident_in(status: &CStr) -> (u64, u64) {
+    let of = |key| number(status, key, 10).unwrap_or(0) << 10;
+    let own = of(b"VmData:").saturating_add(of(b"VmStk:"));
+    (
+        of(b"VmSize:").saturating_sub(of(b"VmRSS:")),
+        own.saturating_sub(of(b"RssAnon:")),
+    )
 }
 
 /// The lowest address that this thread's stack may reach, and the stack's size, bytes.
@@ -157,15 +171,37 @@ mod tests {
 
     use super::*;
 
-    fn lines_of(text: &[u8]) -> Vec<Vec<u8>> {
+    /// Shows `act` a file with this text.
+    fn with_file<T>(text: &[u8], act: impl FnOnce(&CStr) -> T) -> T {
         let name = format!("prefault-{}-{}", std::process::id(), text.len());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, text).unwrap();
         let name = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
-        let mut lines = Vec::new();
-        each_line(&name, |line| lines.push(line.to_vec()));
+        let done = act(&name);
         std::fs::remove_file(&path).unwrap();
-        lines
+        done
+    }
+
+    fn lines_of(text: &[u8]) -> Vec<Vec<u8>> {
+        with_file(text, |path| {
+            let mut lines = Vec::new();
+            each_line(path, |line| lines.push(line.to_vec()));
+            lines
+        })
+    }
+
+    #[test]
+    fn pages_of_files_are_nobodys_own_memory() {
+        let status = |own: u64, anonymous: u64| {
+            format!(
+                "VmSize:\t  900 kB\nVmRSS:\t  300 kB\nRssAnon:\t {anonymous} kB\nVmData:\t {own} kB\n\
+                 VmStk:\t 132 kB\nVmLib:\t 600 kB\n"
+            )
+        };
+        for (own, anonymous, expected) in [(100, 32, 200), (0, 200, 0)] {
+            let found = with_file(status(own, anonymous).as_bytes(), unresident_in);
+            assert_eq!(found, (600 << 10, expected << 10));
+        }
     }
 
     #[test]

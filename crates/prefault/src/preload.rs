@@ -130,7 +130,7 @@ fn parse(request: &[u8]) -> Option<(Options, bool)> {
             _ => return None,
         }
     }
-    Some((options, locks_children))
+    (!options.is_contradictory()).then_some((options, locks_children))
 }
 
 /// Takes libprefault.so out of LD_PRELOAD, and LD_PRELOAD away with its last entry.
@@ -243,7 +243,14 @@ pub(crate) fn tell_verifier() -> Result<(), c_int> {
 
 #[cfg(test)]
 mod tests {
-    use super::leave;
+    use super::{leave, parse};
+
+    #[test]
+    fn a_heap_that_malloc_would_not_keep_is_no_request() {
+        assert!(parse(b"heap=1,stack=2,flags=1,children=0").is_some());
+        assert!(parse(b"heap=0,stack=2,flags=2,children=0").is_some());
+        assert!(parse(b"heap=1,stack=2,flags=2,children=0").is_none());
+    }
 
     #[test]
     fn only_our_own_library_leaves_the_list() {

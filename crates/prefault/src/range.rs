@@ -27,6 +27,12 @@ impl Pages {
     fn start(&self) -> *mut c_void {
         self.start.cast()
     }
+
+    /// Whether there is a mapping everywhere. mlock marks what lies before a hole, and then fails.
+    fn are_mapped(&self) -> bool {
+        // SAFETY: MS_ASYNC alone does nothing but look for holes (mm/msync.c).
+        unsafe { libc::msync(self.start(), self.bytes, libc::MS_ASYNC) == 0 }
+    }
 }
 
 /// Locks the pages of a range.
@@ -41,15 +47,22 @@ pub(crate) unsafe fn lock(address: *mut u8, bytes: usize) -> Result<(), c_int> {
     if !machine::may_lock_anything() && machine::memlock_limit() == 0 {
         return Err(libc::EPERM);
     }
+    if !pages.are_mapped() {
+        return Err(libc::ENOMEM);
+    }
     let _reservation = Reservation::of(asked).ok_or(libc::ENOMEM)?;
     // khugepaged collapses locked pages, too. A kernel without huge pages refuses, which is as well.
     // SAFETY: advice for memory of the caller's; it changes no content.
     unsafe { libc::madvise(pages.start(), pages.bytes, libc::MADV_NOHUGEPAGE) };
+    let before = machine::locked_bytes();
     // SAFETY: asks the kernel to keep pages of the caller's.
     if unsafe { libc::mlock(pages.start(), pages.bytes) } != 0 {
         let errno = last_errno();
-        // Marked first and filled then: without this a failure in the middle would leave it marked.
-        let _ = unlock(address, bytes);
+        // RLIMIT_MEMLOCK is looked at before anything is marked: what was locked stays so. Otherwise the range was
+        // marked, and could not be filled.
+        if machine::locked_bytes() > before {
+            let _ = unlock(address, bytes);
+        }
         return Err(errno);
     }
     // A shared mapping has been filled for reading only.
@@ -86,6 +99,42 @@ fn last_errno() -> c_int {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Fresh memory of so many pages.
+    fn memory(pages: usize) -> *mut u8 {
+        let (rights, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        let bytes = pages * machine::page_bytes();
+        // SAFETY: a new mapping where the kernel likes.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        at.cast()
+    }
+
+    /// Whether the page there is locked: only then does the kernel refuse to drop it.
+    fn is_locked(page: *mut u8) -> bool {
+        // SAFETY: our own memory, in which there is nothing.
+        unsafe { libc::madvise(page.cast(), machine::page_bytes(), libc::MADV_DONTNEED) != 0 }
+    }
+
+    #[test]
+    fn what_was_locked_before_a_refusal_stays_locked() {
+        let page = machine::page_bytes();
+        let at = memory(3);
+        // SAFETY: our own memory.
+        unsafe { lock(at, page) }.unwrap();
+        // SAFETY: the last page, which nobody uses.
+        unsafe { libc::munmap(at.wrapping_add(2 * page).cast(), page) };
+        // SAFETY: refused before it is touched.
+        let refused = unsafe { lock(at, 3 * page) };
+        assert_eq!(refused, Err(libc::ENOMEM));
+        assert!(is_locked(at), "it was unlocked");
+        assert!(!is_locked(at.wrapping_add(page)), "it was left locked");
+        // SAFETY: our own memory, which nobody uses any more.
+        unsafe { libc::munmap(at.cast(), 2 * page) };
+    }
 
     #[test]
     fn whole_pages_are_locked() {

@@ -102,19 +102,35 @@ fn note_mapping(block: *mut c_void, range: Range, size: usize) {
     }
 }
 
+/// What has to be in a new block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Contents {
+    Any,
+    Zeroes,
+}
+
 /// A block of `size` bytes by `allocate`.
 ///
 /// # Safety
-/// `allocate` returns a fresh block of glibc's of at least `size` bytes, or NULL.
-unsafe fn obtain(size: usize, allocate: impl Fn() -> *mut c_void) -> *mut c_void {
+/// `allocate` returns a fresh block of glibc's of at least `size` bytes with these contents, or NULL.
+unsafe fn obtain(
+    size: usize,
+    contents: Contents,
+    allocate: impl Fn() -> *mut c_void,
+) -> *mut c_void {
     if size > MOST {
         return no_memory();
     }
     if !pay(cost_of(size)) {
-        // SAFETY: as the caller's.
-        match unsafe { get_leave(size, &allocate) } {
+        match get_leave(size) {
             Leave::Granted => {}
-            Leave::Reused(block) => return block,
+            Leave::Reused(block) => {
+                if contents == Contents::Zeroes {
+                    // SAFETY: a block of ours of at least `size` bytes.
+                    unsafe { block.cast::<u8>().write_bytes(0, size) };
+                }
+                return block;
+            }
             Leave::Refused => return no_memory(),
         }
     }
@@ -135,15 +151,11 @@ enum Leave {
 }
 
 /// Leave for what the thread's slice does not suffice for.
-///
-/// # Safety
-/// As [`obtain`].
 #[cold]
-unsafe fn get_leave(size: usize, allocate: &impl Fn() -> *mut c_void) -> Leave {
+fn get_leave(size: usize) -> Leave {
     let mut taken = grant::take(cost_of(size));
     if taken == Taken::Short {
-        // SAFETY: as the caller's.
-        match unsafe { reuse(size, allocate) } {
+        match reuse(size) {
             Ok(block) => return Leave::Reused(block),
             Err(faults) => taken = grant::ask(cost_of(size), faults),
         }
@@ -155,13 +167,13 @@ unsafe fn get_leave(size: usize, allocate: &impl Fn() -> *mut c_void) -> Leave {
 }
 
 /// A block of memory that the program has freed and that is still resident, so that nothing grows. If glibc
-/// has none: how many page faults the look for one took, a page or two.
-///
-/// # Safety
-/// As [`obtain`].
-unsafe fn reuse(size: usize, allocate: impl Fn() -> *mut c_void) -> Result<*mut c_void, u64> {
+/// has none: how many page faults the look for one took, a page or two. Always by malloc, which leaves alone what is in
+/// the block: calloc would make all of it resident before there is leave, where the program has given it back to the
+/// kernel (malloc_trim(3)).
+fn reuse(size: usize) -> Result<*mut c_void, u64> {
     let before = usage::faults();
-    let block = allocate();
+    // SAFETY: no pointers.
+    let block = unsafe { __libc_malloc(size) };
     let faults = usage::faults().wrapping_sub(before);
     if block.is_null() {
         return Err(faults);
@@ -187,7 +199,7 @@ unsafe fn reuse(size: usize, allocate: impl Fn() -> *mut c_void) -> Result<*mut 
 #[inline(never)]
 pub(crate) unsafe extern "C-unwind" fn allocate(size: usize) -> *mut c_void {
     // SAFETY: a fresh block of glibc's.
-    unsafe { obtain(size, || __libc_malloc(size)) }
+    unsafe { obtain(size, Contents::Any, || __libc_malloc(size)) }
 }
 
 /// calloc(3).
@@ -200,7 +212,7 @@ pub(crate) unsafe extern "C-unwind" fn allocate_zeroed(count: usize, size: usize
         return no_memory();
     };
     // SAFETY: a fresh block of glibc's.
-    unsafe { obtain(whole, || __libc_calloc(count, size)) }
+    unsafe { obtain(whole, Contents::Zeroes, || __libc_calloc(count, size)) }
 }
 
 /// realloc(3).

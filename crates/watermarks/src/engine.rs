@@ -339,6 +339,7 @@ impl Engine {
                 saved.give_up(Sysctl::WatermarkScaleFactor);
             }
             self.standing = Standing::GaveWay { found, written };
+            self.end_rules();
         }
         let highest = self.bounds.highest();
         self.bounds = ScaleBounds::new(found, highest.max(found));
@@ -435,6 +436,7 @@ impl Engine {
             knob,
             reason: error.to_string(),
         };
+        self.end_rules();
     }
 
     /// Into the log: what was done; what would be done, or cannot be helped, once a minute.

@@ -776,3 +776,33 @@ fn sysctls_follow_huge_pages_processors_and_accounts_and_are_put_back() {
     drop(engine.finish());
     assert_eq!(machine.get(SWAPPINESS), "33");
 }
+
+#[test]
+fn who_gives_way_puts_back_what_rules_have_set() {
+    const SWAPPINESS: &str = "proc/sys/vm/swappiness";
+    let mut machine = Machine::new();
+    fs::create_dir_all(machine.at("sys/devices/system/cpu")).unwrap();
+    machine.set("sys/devices/system/cpu/online", "0\n");
+    let settings = Watermarks {
+        sysctls_while: vec![rule(Quantity::Cpus, Comparison::Below, 4, 25)],
+        ..Machine::settings(WatermarkMode::Act)
+    };
+    let now = Nanos::new(machine.now);
+    let mut engine = Engine::start(settings, machine.paths(), now).unwrap();
+    machine.tick(&mut engine, 120);
+    assert_eq!(machine.get(SWAPPINESS), "25");
+
+    machine.set("proc/sys/vm/watermark_scale_factor", "77\n");
+    machine.tick(&mut engine, 120);
+    assert!(
+        matches!(engine.standing(), Standing::GaveWay { .. }),
+        "{:?}",
+        engine.standing()
+    );
+    assert_eq!(machine.get(SWAPPINESS), "60");
+    // Rules are not followed any more, so the value is anybody's.
+    machine.set(SWAPPINESS, "33\n");
+    machine.tick(&mut engine, 120);
+    drop(engine.finish());
+    assert_eq!(machine.get(SWAPPINESS), "33");
+}

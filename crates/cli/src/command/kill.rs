@@ -16,6 +16,7 @@ use bursar_watchdog::TimedQuery;
 use clap::Args;
 
 use crate::caller::{Caller, Form};
+use crate::complaint::complain;
 use crate::failure::Failure;
 use killer::Killer;
 use outcome::{Outcome, tell};
@@ -32,7 +33,8 @@ const ROUNDS: usize = 8;
 /// process that took over a number in the meantime. Needs root for other users' processes, and for
 /// reapers that cannot be starved.
 ///
-/// Of a user or a group all processes are killed, also those that begin meanwhile.
+/// Of a user or a group all processes are killed, also those that begin meanwhile. Processes of their subordinate uids
+/// (rootless containers) are not; how many are left is said.
 #[derive(Debug, Args)]
 pub(crate) struct Kill {
     /// The processes
@@ -89,6 +91,11 @@ impl Kill {
                 }
             }
         }
+        if let Some((name, uids)) = &whose
+            && let Some(left) = whom::left_to_subuids(&proc, name, uids)
+        {
+            complain(&left);
+        }
         if left > 0 {
             return Err(Failure::failed(format!(
                 "{left} more have begun meanwhile: end what begins them"
@@ -128,8 +135,10 @@ impl Kill {
     ) -> Result<(Vec<Outcome>, usize), Failure> {
         let mut theirs = whom::processes(proc, uids)?;
         if theirs.is_empty() {
+            let left = whom::left_to_subuids(proc, name, uids);
+            let left = left.map_or_else(String::new, |it| format!("; {it}"));
             return Err(Failure::failed(format!(
-                "{name} has no processes; nothing was killed"
+                "{name} has no processes; nothing was killed{left}"
             )));
         }
         if !self.yes {

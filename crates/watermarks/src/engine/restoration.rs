@@ -24,6 +24,7 @@ impl Engine {
         if self.standing == Standing::Acting {
             self.standing = Standing::PutBack;
         }
+        self.followed.clear();
         results
     }
 

@@ -53,7 +53,6 @@ impl Engine {
     /// Brings each sysctl that has rules to where they want it.
     pub(super) fn follow_rules(&mut self) {
         if self.standing != Standing::Acting || self.saved.is_none() {
-            self.followed.clear();
             return;
         }
         let mut sysctls: Vec<Sysctl> = Vec::new();
@@ -79,6 +78,18 @@ impl Engine {
                     tracing::warn!("watermarks: {} is left alone: {why}", sysctl.name());
                     self.followed.insert(sysctl, Followed::LeftAlone(why));
                 }
+            }
+        }
+    }
+
+    /// Puts back what rules have set: nobody looks any more whether they hold. What cannot be put back now is when
+    /// bursard ends.
+    pub(super) fn end_rules(&mut self) {
+        for (sysctl, followed) in std::mem::take(&mut self.followed) {
+            if matches!(followed, Followed::While(_))
+                && let Err(why) = self.bring(sysctl, None)
+            {
+                tracing::warn!("watermarks: {} is left as it is: {why}", sysctl.name());
             }
         }
     }

@@ -51,8 +51,9 @@ pub(crate) struct LockOptions {
     /// first touch faults
     #[arg(long)]
     on_fault: bool,
-    /// Leave malloc as it is: it gives freed memory back, and getting it again faults
-    #[arg(long)]
+    /// Leave malloc as it is: it gives freed memory back, and getting it again faults. Not with --heap,
+    /// which it would give back at once
+    #[arg(long, conflicts_with = "heap")]
     keep_malloc: bool,
     /// Lock what the command executes, too; a script that executes another program in its place needs this.
     /// A child that executes nothing is not locked

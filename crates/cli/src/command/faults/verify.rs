@@ -275,7 +275,7 @@ impl Verify {
             None => last.faults.since(before.faults),
         };
         let report = |mapping: &Mapping, symbols: &Symbols| {
-            MappingReport::of(mapping, symbols.path(pid, mapping.inode))
+            MappingReport::of(mapping, symbols.path(pid, mapping))
         };
         let mut mappings: Vec<MappingReport> = merged(&grown)
             .iter()

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `--user` and `--group`: whose processes, and is that really meant.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};
+use std::ops::Range;
+use std::path::Path;
 
-use bursar_host::{Lookup, Members, Proc, Users};
+use bursar_host::{Lookup, Members, Proc, SubuidLine, SubuidOwner, Users, subuids};
 use bursar_model::{Bytes, Pid, Uid, abridged};
 use rustix::io::Errno;
 
@@ -12,6 +15,9 @@ use crate::failure::Failure;
 
 /// More users of one group are not looked up twice.
 const REMEMBERED: usize = 1024;
+
+/// Who has which subordinate uids (subuid(5)).
+const SUBUIDS: &str = "/etc/subuid";
 
 /// Names listed in a group that no user has are said so far.
 const NAMES_SAID: usize = 3;
@@ -90,6 +96,11 @@ pub(super) fn processes(proc: &Proc, uids: &[Uid]) -> Result<Vec<Theirs>, Failur
             "root's processes are the machine; name those that are meant",
         ));
     }
+    running(proc, |uid| uids.contains(&uid))
+}
+
+/// What the users run that `is_meant` says.
+fn running(proc: &Proc, is_meant: impl Fn(Uid) -> bool) -> Result<Vec<Theirs>, Failure> {
     let pids = proc
         .pids()
         .map_err(|error| Failure::failed(error.to_string()))?;
@@ -99,7 +110,7 @@ pub(super) fn processes(proc: &Proc, uids: &[Uid]) -> Result<Vec<Theirs>, Failur
     let theirs = others.filter_map(|pid| {
         let status = proc.status(pid).ok().flatten()?;
         let has_ended = status.is_dead && status.threads <= 1;
-        (uids.contains(&status.uid) && !has_ended).then(|| Theirs {
+        (is_meant(status.uid) && !has_ended).then(|| Theirs {
             pid,
             is_dying: status.is_kill_pending,
             private: status
@@ -108,6 +119,52 @@ pub(super) fn processes(proc: &Proc, uids: &[Uid]) -> Result<Vec<Theirs>, Failur
         })
     });
     Ok(theirs.collect())
+}
+
+/// Says how many processes of these users' subordinate uids there are, which are not killed with theirs: those of
+/// rootless containers. `None`: none.
+pub(super) fn left_to_subuids(proc: &Proc, whose: &str, uids: &[Uid]) -> Option<String> {
+    let lines = subuids(Path::new(SUBUIDS)).lines;
+    let has_names = lines
+        .iter()
+        .any(|it| matches!(it.subuid_owner, SubuidOwner::User(_)));
+    let mut users = Users::new(REMEMBERED);
+    let mut names = BTreeSet::new();
+    if has_names {
+        let known = uids
+            .iter()
+            .filter_map(|uid| users.by_uid(*uid).found())
+            .map(|user| user.name);
+        names.extend(known);
+    }
+    let given = given_to(uids, &names, &lines);
+    let is_meant = |uid: Uid| {
+        let is_given = given.iter().any(|range| range.contains(&uid.get()));
+        is_given && uid.get() != 0 && !uids.contains(&uid)
+    };
+    // What cannot be listed was said before.
+    let left = running(proc, is_meant).ok()?;
+    let of = format!("subordinate uids of {whose} (rootless containers)");
+    match left.iter().filter(|it| !it.is_dying).count() {
+        0 => None,
+        1 => Some(format!(
+            "one process of {of} is left; kill it by its number"
+        )),
+        count => Some(format!(
+            "{count} processes of {of} are left; kill them by their numbers"
+        )),
+    }
+}
+
+/// The subordinate uids of users with these numbers and names.
+fn given_to(uids: &[Uid], names: &BTreeSet<String>, lines: &[SubuidLine]) -> Vec<Range<u32>> {
+    let theirs = lines.iter().filter(|line| match &line.subuid_owner {
+        SubuidOwner::Uid(uid) => uids.contains(uid),
+        SubuidOwner::User(name) => names.contains(name),
+    });
+    theirs
+        .map(|line| line.first.get()..line.first.get().saturating_add(line.count))
+        .collect()
 }
 
 /// Asks, on a terminal; elsewhere `--yes` has to be said.
@@ -148,6 +205,28 @@ mod tests {
             incomplete: None,
             is_cut_off: false,
         }
+    }
+
+    #[test]
+    fn subordinate_uids_are_given_by_number_and_by_name() {
+        let line = |subuid_owner, first| SubuidLine {
+            subuid_owner,
+            first: Uid::new(first),
+            count: 10,
+        };
+        let user = |name: &str| SubuidOwner::User(name.to_owned());
+        let lines = [
+            line(user("alice"), 100),
+            line(SubuidOwner::Uid(Uid::new(1001)), 200),
+            line(user("bob"), 300),
+            line(SubuidOwner::Uid(Uid::new(1002)), 400),
+            line(user("alice"), u32::MAX - 3),
+        ];
+        let names = BTreeSet::from(["alice".to_owned()]);
+        assert_eq!(
+            given_to(&[Uid::new(1001)], &names, &lines),
+            [100..110, 200..210, u32::MAX - 3..u32::MAX]
+        );
     }
 
     #[test]
