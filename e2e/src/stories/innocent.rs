@@ -44,7 +44,7 @@ pub(super) const STORIES: &[Story] = &[
     },
     Story {
         name: "a_first_limit_on_workers_that_share_kills_nobody",
-        place: Place::Anywhere,
+        place: Place::Host,
         tell: first_limit,
     },
     Story {
