@@ -64,7 +64,8 @@ fn swapped_out(binaries: &Binaries) -> Result<()> {
         let _ = group.write("memory.reclaim", "8M");
         Ok((swapped()? >= 32 * MIB).then_some(()))
     });
-    std::thread::sleep(Duration::from_millis(500));
+    // A question waits for 2 s; then the sum decides.
+    std::thread::sleep(Duration::from_secs(3));
     world.daemon.signal(libc::SIGCONT)?;
     is_nobody_killed("while pages were swapped out").and(is_out)?;
     let held = || Ok::<_, anyhow::Error>(world.daemon.memory(&ALICE.to_string())?.held.get());

@@ -96,8 +96,8 @@ const LONG_FUNCTIONS: [(&str, &str, &str); 29] = [
     ),
     (
         "crates/ledger-model/src/ledger.rs",
-        "settle",
-        "mirrors settle() of victim.bpf.h line by line",
+        "decide",
+        "mirrors decide() of victim.bpf.h line by line",
     ),
     (
         "crates/policy/src/watermarks/stock.rs",
