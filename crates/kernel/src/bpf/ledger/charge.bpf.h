@@ -45,14 +45,18 @@ static __always_inline struct former former_of(const struct mm_record *record, _
 			       .member = record->pages[member]};
 }
 
-static __always_inline bool is_read_back(const struct mm_record *record, __u32 member, __s64 before)
+/* Pages that the running process's fault has read back from swap. `before`: in swap. */
+static __always_inline __s64 read_back_of(const struct mm_record *record, __u32 member, __s64 before)
 {
+	__s64 pages = before - record->pages[MEMBER_SWAP];
 	struct faulting *faulting;
 
-	if (rss_is_atomic() || member != MEMBER_SWAP || record->pages[MEMBER_SWAP] >= before || record->state == MM_DYING)
-		return false;
+	if (rss_is_atomic() || member != MEMBER_SWAP || pages <= 0 || record->state == MM_DYING)
+		return 0;
 	faulting = faulting_here();
-	return faulting && faulting->reader == bpf_get_current_task() && own_mm() == record->mm && !is_in_system_call();
+	if (!faulting || faulting->reader != bpf_get_current_task() || own_mm() != record->mm || is_in_system_call())
+		return 0;
+	return pages;
 }
 
 /*
@@ -80,7 +84,7 @@ __noinline __s64 book_event(struct mm_record *record, __u32 slot, __u32 member, 
 		     !(own_mm() && own_mm() == state->answering_mm);
 	if (may_follow)
 		record->pages[MEMBER_ANON] = before;
-	held = book_as(record, account, slot, is_read_back(record, member, before));
+	held = book_as(record, account, slot, read_back_of(record, member, before));
 	if (may_follow)
 		record->pages[MEMBER_ANON] = anon;
 	return held;

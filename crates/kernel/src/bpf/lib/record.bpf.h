@@ -64,19 +64,20 @@ static __always_inline __s64 growth_of(const struct mm_record *record, __s64 mor
 	return more - record->dying.shared_pages;
 }
 
-#define READ_BACK (-1LL)	/* what is less in swap has just become more in memory */
-
-/* Of an address space so many pages more are booked, or fewer. `credit`: what of it is credited, or READ_BACK. */
-__noinline int note_booked(struct mm_record *record, __u32 slot, __s64 more, __s64 credit)
+/* Of an address space so many pages more are booked, or fewer. `credit`: what of it is credited. `read_back`: so many fewer
+ * in swap are more in memory, which has been booked as growth. */
+__noinline int note_booked(struct mm_record *record, __u32 slot, __s64 more, __s64 credit, __s64 read_back)
 {
 	struct account *account = account_at(slot);
 
 	if (!record || !account)
 		return 0;
+	if (read_back) {
+		note_growth(account, -read_back);
+		more += read_back;
+	}
 	if (more > 0)
 		note_growth(account, growth_of(record, more, credit));
-	else if (credit == READ_BACK)
-		note_growth(account, more);
 	else if (means_dying(record->state) || is_taken_apart(record))
 		leave(record, account, -more);
 	else
@@ -85,7 +86,8 @@ __noinline int note_booked(struct mm_record *record, __u32 slot, __s64 more, __s
 }
 
 /* Makes the account's sums agree with the record. Returns what is held now by the living. `slot`: the account's. */
-static __always_inline __s64 book_as(struct mm_record *record, struct account *account, __u32 slot, bool is_read_back)
+static __always_inline __s64 book_as(struct mm_record *record, struct account *account, __u32 slot,
+				     __s64 read_back)
 {
 	__s64 living = recorded_pages(record), dying = 0, was;
 
@@ -101,13 +103,13 @@ static __always_inline __s64 book_as(struct mm_record *record, struct account *a
 		count_late(record, account, living);
 	was = take_from_others(__sync_lock_test_and_set(&record->booked, booked_on(slot, living)), slot, false);
 	if (living != was)
-		note_booked(record, slot, living - was, is_read_back ? READ_BACK : dying);
+		note_booked(record, slot, living - was, dying, read_back);
 	return __sync_fetch_and_add(&account->held_pages, living - was) + living - was;
 }
 
 static __always_inline __s64 book(struct mm_record *record, struct account *account, __u32 slot)
 {
-	return book_as(record, account, slot, false);
+	return book_as(record, account, slot, 0);
 }
 
 /* Whether book() would change nothing. */
