@@ -78,7 +78,7 @@ ways! {
     "by_huge_copies", Host, KillAmongSeveral, "the same by MADV_COLLAPSE", ["uid=60001 hold={400} fork=4 spoil-huge pause"];
     "by_writing_to_children", Host, KillAmongSeveral, "one writes what four children share with it", ["uid=60001 attachable hold={400} leave=4 overwrite say=full pause"];
     "by_writing_to_children_page_by_page", Host, KillAmongSeveral, "the same page by page, with a fault of its own before each", ["uid=60001 attachable hold={400} leave=4 overwrite-by-pages say=full pause"];
-    "by_moving_shared_memory", Guest, KillAmongSeveral, "shared pages moved all the time, for PSS scans to meet them twice", ["uid=60001 hold={480} leave=3 say=full move"];
+    "by_moving_shared_memory", Named, KillAmongSeveral, "shared pages moved all the time, for PSS scans to meet them twice", ["uid=60001 hold={480} leave=3 say=full move"];
     "by_lazy_freeing_in_many", Host, KillUnlessGivenBack, "4 processes, MADV_FREE on everything", ["uid=60001 fork=4 lazy={500} say=full pause"];
     "by_sessions", Host, KillAmongSeveral, "a process in each of 4 sessions", ["uid=60001 fork=4 session hold={500} pause"];
     "by_spared_programs", Anywhere, KillAmongSeveral, "8 processes of a spared program, each below a quarter", ["uid=60001 run={spared} fork=8 hold={240} say=full pause"];
