@@ -210,7 +210,7 @@ impl Message {
                 format!("bursar: refused your program {it} {what}: {has} (see: bursar why)")
             }
             None => format!(
-                "bursar: refused others {what} that you would pay for: {has} (see: bursar why)"
+                "bursar: refused a request that is charged to you, {what}: {has} (see: bursar why)"
             ),
         };
         let to_others = |name: &str| match program {
@@ -218,7 +218,7 @@ impl Message {
                 format!("bursar: refused a program of the shared account {name} {what}: {has}")
             }
             None => format!(
-                "bursar: refused others {what} that the shared account {name} would pay for: {has}"
+                "bursar: refused a request that is charged to the shared account {name}, {what}: {has}"
             ),
         };
         Self::of_process(account, Topic::Refused, reader, owner, to_owner, to_others)

@@ -183,13 +183,11 @@ pub(super) fn set(
     match memory {
         // With a SIZE of his own he is in nobody else's account, and keeps nothing of what is for many.
         Some(memory) => may_hold(daemon.accounts.table.ram(), &who, memory)?,
-        // Where what is for many lies below, one of these two would take it away.
-        None if target(&limits, &who, &terms).is_none()
-            && limits.get(&who).is_some_and(|it| it.until.is_some()) =>
-        {
+        None if is_over_what_is_for_many(&mut daemon.accounts, &limits, &who, &terms) => {
             let message = format!(
-                "{who} has a temporary limit, and none of his own below it: with this row alone he would have no other \
-                 when it ends. Give him a SIZE as well, or end the temporary one first (bursar limit clear {who})"
+                "{who} has a temporary limit, and none of his own below it: when it ends he would have this row instead \
+                 of what is for many. Give him a SIZE as well, or end the temporary one first (bursar limit clear \
+                 {who} --temporary)"
             );
             return Err(refusal(ErrorKind::Refused, message));
         }
@@ -223,6 +221,20 @@ pub(super) fn set(
         }
     }
     Ok(changed(daemon, requester, &terms, (who, old), remarks))
+}
+
+/// Whether a user has a temporary entry alone, and limits for many may hold for him when it ends: an entry without an end
+/// would come before those, and what they are is not known while the temporary one holds.
+fn is_over_what_is_for_many(
+    accounts: &mut Accounts,
+    limits: &Limits,
+    who: &Who,
+    terms: &Terms,
+) -> bool {
+    let is_for_many = |it: &Limit| matches!(it.who, Who::Group(_) | Who::Shared(_) | Who::Default);
+    let has_temporary_alone =
+        terms.until.is_none() && limits.lasting(who).is_none() && limits.temporary(who).is_some();
+    has_temporary_alone && user_meant(accounts, who).is_some() && limits.iter().any(is_for_many)
 }
 
 /// Whoever has no entry yet and is to have rows of his own keeps what holds for him as one of many. What is to be known of

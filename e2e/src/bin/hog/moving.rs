@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `move`: memory that is never where it was, as whoever reads how much of it is shared would like it to be.
+//! `move`: a mapping that moves between two places for ever, so that a reader of /proc meets it twice or not at all.
 
 use super::{fail, map};
 
@@ -15,12 +15,15 @@ pub(super) fn for_ever(held: &[(*mut u8, usize)]) -> ! {
     };
     // The place that is left stays ours.
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-    for (from, to) in [(first, second), (second, first)].into_iter().cycle() {
+    let move_to = |from: *mut u8, to: *mut u8| {
         // SAFETY: from a mapping of ours, which nobody uses, to another one of its size.
         let moved = unsafe { libc::mremap(from.cast(), length, length, flags, to) };
         if moved != to.cast() {
             fail(STEP, std::io::Error::last_os_error());
         }
+    };
+    loop {
+        move_to(first, second);
+        move_to(second, first);
     }
-    unreachable!("it goes round in circles")
 }
