@@ -33,12 +33,14 @@ static __always_inline int give_back(struct account *account, struct mm_record *
 	return -EAGAIN;
 }
 
-/* What a promise has to fit beside. It is given on no doubt, nor of what the user half has promised; with
- * its end that is void. */
+/* What a promise has to fit beside. It is given on no doubt, nor of what the user half has promised (with its end that is
+ * void), nor of what CPUs may not have booked yet. */
 static __always_inline __s64 promised_level(struct ledger_state *state, struct account *account)
 {
 	__s64 level = level_of(account, 0, 0, 0, true);
 
+	if (account->near == NEAR)
+		level += most_in_stocks(account);
 	if (state->answering_mm)
 		level += *(volatile __s64 *)&account->promised_pages;
 	return level;

@@ -140,8 +140,9 @@ enum mm_state {
 /* How exactly an account is counted. */
 enum nearness {
 	NOT_NEAR = 0,
-	NEAR = 1,		/* each event of it is charged exactly, */
-	NEAR_AND_READ = 2,	/* and all its records have been read since: they say what there is */
+	NEAR = 1,		/* each event of it is booked, or on a CPU's stock of some (lib/near.bpf.h); */
+	EXACT = 2,		/* each is booked, */
+	EXACT_AND_READ = 3,	/* and all its records have been read since: they say what there is */
 };
 
 /*

@@ -14,7 +14,7 @@
 #define BURSAR_CHARGE_BPF_H
 
 #include "delegate.bpf.h"
-#include "seen.bpf.h"
+#include "stock.bpf.h"
 
 /* Whether who paid so far still does: a process may change its uid without exec. */
 static __always_inline bool still_pays(const struct mm_record *record, struct mm_struct *mm)
@@ -232,11 +232,15 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 					  struct mm_struct *mm, __u32 member, __u64 ctx_id)
 {
 	__u64 generation = *(volatile __u64 *)&state->generation;
-	__u32 index = record_to_charge(state, seen, mm, ctx_id), slot;
-	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
+	struct mm_record *record;
 	struct account *account;
 	struct former before;
+	__u32 index, slot;
 
+	if (seen->mm && seen->mm != (__u64)mm && seen->verdict == VERDICT_NEAR && seen->stock.taken)
+		book_what_was_taken(seen);
+	index = record_to_charge(state, seen, mm, ctx_id);
+	record = index != NOBODY ? record_at(index) : NULL;
 	if (!record)
 		return 0;
 	die_as_mm_sharer(record, mm);
@@ -259,6 +263,8 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	note_change(record, account, mm, before.pages);
 	react(slot, book_event(record, slot, member, before.member), TRIGGER_EVENT,
 	      running_at(record, account, mm, before));
+	if (account->near)
+		seen->stock = (struct stock){.is_given = account->near == NEAR};
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
 	note_cpu(record);
 	return 0;
@@ -287,9 +293,12 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	if (means_dying(record->state))
 		refresh_state(record, number_of(mm));
 	note_change(record, account, mm, before.pages);
-	seen->coarse[member] = coarse;
 	react(slot, book_event(record, slot, member, before.member), TRIGGER_EVENT,
 	      running_at(record, account, mm, before));
+	if (seen->verdict == VERDICT_FAR)
+		seen->coarse[member] = coarse;
+	else
+		fill_stock(seen, record, account, member, coarse);
 	return 0;
 }
 
@@ -325,6 +334,8 @@ static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 			seen->coarse[member] = coarse;
 			return 0;
 		}
+		if (seen->verdict == VERDICT_NEAR && (take_of_stock(seen, member, coarse) || is_told_by_its_end(seen, mm)))
+			return 0;
 		if (!charge_one_member(state, seen, mm, member, coarse))
 			return 0;
 	}

@@ -110,13 +110,11 @@ __noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
 }
 
 /*
- * From where on each event is counted exactly: early enough that what all CPUs keep back of all the
- * account's processes cannot hide the way from there to the next bound. The notice is one until it has
+ * From where on an account is near: early enough that what all CPUs keep back of all its processes cannot hide
+ * the way from there to the next bound. The notice is one until it has
  * been given, a level that somebody waits for until that has been told; the barrier is nobody's concern here.
  * What is reserved counts as if it were held: who promises goes by what the account holds, and that is exact only here.
  */
-enum { NEAR_PAGES = 256 };
-
 /* By the gate's prctl, and by the user half: with its end that is void. */
 static __always_inline __s64 reserved_of(const struct ledger_state *state, const struct account *account)
 {
@@ -129,7 +127,7 @@ static __always_inline __s64 reserved_of(const struct ledger_state *state, const
 
 static __always_inline void place_near(struct ledger_state *state, struct account *account)
 {
-	__s64 bound = account->limit_pages, forgone = *(volatile __s64 *)&account->forgone_pages, margin;
+	__s64 bound = account->limit_pages, forgone = *(volatile __s64 *)&account->forgone_pages, level;
 
 	if (forgone)
 		bound += forgone + forgone_slack(account);
@@ -142,14 +140,11 @@ static __always_inline void place_near(struct ledger_state *state, struct accoun
 	if (bound == NO_BOUND_PAGES) {
 		account->near_pages = NO_BOUND_PAGES;
 	} else {
-		margin = NEAR_PAGES + kept_back_by(*(volatile __s32 *)&account->cpus);
-		account->near_pages = bound > margin ? bound - margin : 0;
+		account->near_pages = bound - NEAR_PAGES - kept_back_by(*(volatile __s32 *)&account->cpus);
 	}
-	if (account->near && account->held_pages + beyond_records(account) <
-				     account->near_pages - (account->near_pages >> 6)) {
-		account->near = NOT_NEAR;
-		__sync_fetch_and_add(&state->generation, 1);
-	}
+	level = account->held_pages + beyond_records(account);
+	come_down(state, account, level);
+	come_to_exactness(state, account, level);
 }
 
 /* On PREEMPT_RT a thread of the kernel's decides. A real-time thread preempts it, as it cannot in an event; an ordinary
@@ -188,6 +183,14 @@ static __always_inline void note_within_limit(struct account *account, __s64 hel
 		doubt_ends(account);
 }
 
+/* Whether what an account holds has to be read anew: it is near from now on, or counted exactly. */
+static __always_inline bool comes_closer(struct ledger_state *state, struct account *account, __s64 level)
+{
+	bool is_new = come_near(state, account);
+
+	return come_to_exactness(state, account, level) || is_new;
+}
+
 /* What the rest of react() does, as far as it takes no decision. */
 __noinline int leave_to_thread(__u32 slot, __s64 sum, __u32 trigger)
 {
@@ -200,7 +203,7 @@ __noinline int leave_to_thread(__u32 slot, __s64 sum, __u32 trigger)
 
 	if (!account || !state || !due)
 		return 0;
-	is_new = come_near(state, account);
+	is_new = comes_closer(state, account, sum + beyond_records(account));
 	held = level_from(account, sum);
 	if (!is_new && held <= decide_above(account) && !is_notice_due(slot, held) &&
 	    !is_at_watched(account, held)) {
@@ -238,7 +241,7 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 		return 0;
 	if (is_for_thread(state, account, trigger, running))
 		return leave_to_thread(slot, sum, trigger);
-	if (come_near(state, account)) {
+	if (comes_closer(state, account, held)) {
 		/* What idle processes have kept back so far no event will tell: read them all once. */
 		want_decision(slot, trigger, running);
 		sum = account->held_pages;

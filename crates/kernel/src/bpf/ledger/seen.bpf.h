@@ -10,8 +10,18 @@
 
 enum verdict {
 	VERDICT_FAR = 1,	/* skip while the member's shared counter stands still */
-	VERDICT_NEAR = 2,	/* count every page */
+	VERDICT_NEAR = 2,	/* book each event that no stock has room for */
 	VERDICT_NOBODY = 3,	/* nobody pays: skip until the next tick */
+};
+
+/* Events of one member that this CPU need not book (lib/near.bpf.h). */
+struct stock {
+	__s64 shared;		/* the counter's shared part, and … */
+	__s32 part;		/* … this CPU's, as of its last event: the next one adds a page to that */
+	__u32 member;
+	__u32 left;
+	__u16 taken;		/* since it has last booked */
+	__u16 is_given;		/* the account was not counted exactly when this CPU last booked, nor is it now */
 };
 
 /* What this CPU decided about the last address space it charged. Only hints: any mismatch leads to
@@ -24,6 +34,7 @@ struct seen {
 	__u32 verdict;
 	union {
 		__s64 coarse[4];	/* VERDICT_FAR */
+		struct stock stock;	/* VERDICT_NEAR */
 		struct {		/* VERDICT_NOBODY */
 			__u64 tick;
 			__u64 cred;	/* whose must stand; 0: it is not one that becomes others */

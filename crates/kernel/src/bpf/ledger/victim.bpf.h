@@ -268,15 +268,15 @@ __noinline int judge(struct decision *decision)
  * where a record has what the thread of the last event has kept back, and a grant has not reckoned with that. */
 static __always_inline bool has_all_read(const struct account *account)
 {
-	return account->near == NEAR_AND_READ && (event_decides || event_asks) && !events_are_preempted &&
+	return account->near == EXACT_AND_READ && (event_decides || event_asks) && !events_are_preempted &&
 	       !rss_is_atomic();
 }
 
-/* All its records have been read: from now on events tell of changes, if it has not been far meanwhile. */
+/* All its records have been read: from now on events tell of changes, where each is booked, and was meanwhile. */
 static __always_inline void note_all_read(const struct ledger_state *state, struct account *account, __u64 generation)
 {
 	if (*(volatile __u64 *)&state->generation == generation)
-		__sync_val_compare_and_swap(&account->near, NEAR, NEAR_AND_READ);
+		__sync_val_compare_and_swap(&account->near, EXACT, EXACT_AND_READ);
 }
 
 /*

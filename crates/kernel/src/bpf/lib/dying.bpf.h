@@ -160,7 +160,7 @@ static __always_inline bool look_anew(struct mm_record *record, __u64 mm)
 	return refresh_state(record, mm);
 }
 
-/* The same where events have told of all changes but these (NEAR_AND_READ). `signal`: its owner's, or 0. */
+/* The same where events have told of all changes but these (EXACT_AND_READ). `signal`: its owner's, or 0. */
 static __always_inline bool look_again(struct mm_record *record, __u64 mm, __u64 signal)
 {
 	record->pages[MEMBER_PGTABLES] = PROBE_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;

@@ -11,6 +11,7 @@
 
 #include "payer.bpf.h"
 #include "dying.bpf.h"
+#include "near.bpf.h"
 #include "program.bpf.h"
 #include "record_stack.bpf.h"
 
@@ -188,15 +189,6 @@ static __always_inline void take_mark_back(struct ledger_state *state, struct mm
 		__sync_fetch_and_add(&state->kills_wanted, -1);
 }
 
-/* From now on each event is counted exactly, until a re-sum finds that nothing is near. False: that is so already. */
-static __always_inline bool come_near(struct ledger_state *state, struct account *account)
-{
-	if (account->near || __sync_lock_test_and_set(&account->near, NEAR) != NOT_NEAR)
-		return false;
-	__sync_fetch_and_add(&state->generation, 1);
-	return true;
-}
-
 /* So many CPUs more, or less, that may keep something back of what an account has. Its near zone moves by what that is;
  * the re-sum says exactly where it is. */
 static __always_inline void count_cpus(struct account *account, __s64 by)
@@ -363,7 +355,7 @@ static __noinline int move_record(struct mm_record *record, __u64 mm, __u32 slot
 	carry(&record->collapsed_pages, &old->collapsed_pages, &new->collapsed_pages);
 	/* Its record says what it had when it was last read, and CPUs that remember it as far go on without telling. */
 	if (new->near) {
-		__sync_val_compare_and_swap(&new->near, NEAR_AND_READ, NEAR);
+		__sync_val_compare_and_swap(&new->near, EXACT_AND_READ, EXACT);
 		__sync_fetch_and_add(&state->generation, 1);
 	}
 	return 0;

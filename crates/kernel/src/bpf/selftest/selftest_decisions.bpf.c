@@ -2,6 +2,7 @@
 /* Units of ledger/, gate/: what follows from a level (fixture.bpf.h). */
 #include "fixture.bpf.h"
 #include "ledger/react.bpf.h"
+#include "ledger/stock.bpf.h"
 #include "gate/reservation.bpf.h"
 
 /* The near zone */
@@ -33,7 +34,7 @@ SEC("syscall") int what_is_reserved_brings_the_near_zone_nearer(void *ctx)
 	EXPECT(it->account->near_pages == before - 1500);
 	it->account->promised_pages = 1 << 20;
 	place_near(it->state, it->account);
-	EXPECT(!it->account->near_pages);
+	EXPECT(it->account->near_pages <= 0);
 	return 0;
 }
 
@@ -83,21 +84,118 @@ SEC("syscall") int who_has_come_near_is_read_before_its_records_decide(void *ctx
 	BEGIN(it);
 	__u64 generation = it->state->generation;
 
+	it->account->limit_pages = 1 << 20;
+	place_near(it->state, it->account);
 	EXPECT(come_near(it->state, it->account));
+	note_all_read(it->state, it->account, it->state->generation);
+	EXPECT(it->account->near == NEAR); /* CPUs have stocks */
+	generation = it->state->generation;
+	EXPECT(come_to_exactness(it->state, it->account, 1 << 20));
 	EXPECT(!has_all_read(it->account));
 	/* It was far again, or another was, while its records were read. */
 	note_all_read(it->state, it->account, generation);
 	EXPECT(!has_all_read(it->account));
 	note_all_read(it->state, it->account, it->state->generation);
-	EXPECT(it->account->near == NEAR_AND_READ);
+	EXPECT(it->account->near == EXACT_AND_READ);
 	EXPECT(has_all_read(it->account) == !rss_is_atomic());
 	EXPECT(!come_near(it->state, it->account));
-	EXPECT(it->account->near == NEAR_AND_READ);
+	EXPECT(it->account->near == EXACT_AND_READ);
 	it->account->held_pages = 10;
 	place_near(it->state, it->account);
 	EXPECT(!has_all_read(it->account));
 	note_all_read(it->state, it->account, it->state->generation);
 	EXPECT(!has_all_read(it->account));
+	return 0;
+}
+
+/* Stocks of events that are not booked */
+
+SEC("syscall") int stocks_end_before_they_could_hide_the_way_to_a_bound(void *ctx)
+{
+	BEGIN(it);
+	__u64 generation;
+	__s64 from;
+
+	it->account->limit_pages = 1 << 20;
+	it->account->cpus = 1;
+	place_near(it->state, it->account);
+	from = exact_from(it->account);
+	EXPECT(from > it->account->near_pages);
+	EXPECT(from + most_in_stocks(it->account) == (1 << 20) - EXACT_PAGES);
+	EXPECT(come_near(it->state, it->account));
+	generation = it->state->generation;
+	EXPECT(!come_to_exactness(it->state, it->account, from - 1));
+	EXPECT(come_to_exactness(it->state, it->account, from));
+	EXPECT(it->account->near == EXACT && it->state->generation == generation + 1);
+	EXPECT(!come_to_exactness(it->state, it->account, from));
+	/* A page less is no reason to begin again. */
+	come_down(it->state, it->account, from - 1);
+	EXPECT(it->account->near == EXACT);
+	come_down(it->state, it->account, from - (1 << 14) - 1);
+	EXPECT(it->account->near == NEAR && it->state->generation == generation + 1);
+	return 0;
+}
+
+SEC("syscall") int a_bound_that_comes_nearer_makes_stocks_void(void *ctx)
+{
+	BEGIN(it);
+	__u64 generation;
+
+	it->account->limit_pages = 1 << 20;
+	it->account->near = NEAR;
+	it->account->held_pages = (1 << 20) - 2000;
+	place_near(it->state, it->account);
+	generation = it->state->generation;
+	it->account->limit_pages = it->account->held_pages;
+	place_near(it->state, it->account);
+	EXPECT(it->account->near == EXACT && it->state->generation == generation + 1);
+	return 0;
+}
+
+SEC("syscall") int a_promise_is_given_on_no_stock(void *ctx)
+{
+	BEGIN(it);
+	__s64 level;
+
+	it->account->cpus = 1;
+	it->account->held_pages = 100;
+	level = promised_level(it->state, it->account);
+	it->account->near = NEAR;
+	EXPECT(promised_level(it->state, it->account) == level + most_in_stocks(it->account));
+	it->account->near = EXACT;
+	EXPECT(promised_level(it->state, it->account) == level);
+	return 0;
+}
+
+SEC("syscall") int a_stock_is_for_pages_that_the_process_adds_one_by_one(void *ctx)
+{
+	BEGIN(it);
+	struct seen seen = {.mm = own_mm(), .index = RECORD};
+
+	if (rss_is_atomic())
+		return 0;
+	it->account->near = NEAR;
+	fill_stock(&seen, it->record, it->account, MEMBER_SWAP, 7);
+	EXPECT(seen.stock.left == STOCK_PAGES);
+	EXPECT(!take_of_stock(&seen, MEMBER_SWAP, 7)); /* its part has not changed */
+	seen.stock.part--;
+	EXPECT(!take_of_stock(&seen, MEMBER_SHMEM, 7) && !take_of_stock(&seen, MEMBER_SWAP, 8));
+	EXPECT(take_of_stock(&seen, MEMBER_SWAP, 7));
+	EXPECT(seen.stock.taken == 1 && seen.stock.left == STOCK_PAGES - 1 && it->record->grown_events == 1);
+	seen.stock.part--;
+	seen.stock.left = 0;
+	EXPECT(!take_of_stock(&seen, MEMBER_SWAP, 7));
+	seen.mm = MM;
+	seen.stock.left = 1;
+	EXPECT(!take_of_stock(&seen, MEMBER_SWAP, 7)); /* another process's */
+	it->account->near = EXACT;
+	seen.mm = own_mm();
+	fill_stock(&seen, it->record, it->account, MEMBER_SWAP, 7);
+	EXPECT(!seen.stock.left);
+	it->account->near = NEAR;
+	it->record->state = MM_DYING;
+	fill_stock(&seen, it->record, it->account, MEMBER_SWAP, 7);
+	EXPECT(!seen.stock.left);
 	return 0;
 }
 

@@ -276,10 +276,10 @@ SEC("syscall") int who_comes_to_an_account_that_is_near_is_read_and_remembered_a
 
 	EXPECT(!move_record(it->record, it->record->mm, OTHER));
 	EXPECT(it->state->generation == generation);
-	it->account->near = NEAR_AND_READ;
+	it->account->near = EXACT_AND_READ;
 	EXPECT(!move_record(it->record, it->record->mm, SLOT));
 	EXPECT(it->state->generation == generation + 1);
-	EXPECT(it->account->near == NEAR);
+	EXPECT(it->account->near == EXACT);
 	return 0;
 }
 
