@@ -8,6 +8,7 @@ mod cgroup;
 mod daemon;
 mod freezer;
 mod hog;
+mod huge_page_pool;
 mod length;
 mod mount_namespace;
 mod proc;

@@ -118,7 +118,7 @@ impl Proc {
 }
 
 /// Of a mapping's first line.
-fn bounds_of(line: &[u8]) -> Option<(u64, u64)> {
+pub(crate) fn bounds_of(line: &[u8]) -> Option<(u64, u64)> {
     let (start, end) = str::from_utf8(words(line).next()?).ok()?.split_once('-')?;
     let address = |text| u64::from_str_radix(text, 16).ok();
     Some((address(start)?, address(end)?))

@@ -28,6 +28,7 @@ mod executable;
 mod exempt_cgroups;
 mod file_watch;
 mod group_file;
+mod huge_pages;
 #[expect(unsafe_code, reason = "kcmp is in no safe library")]
 mod kcmp;
 #[expect(unsafe_code, reason = "process_madvise is in no safe library")]

@@ -81,6 +81,8 @@ pub struct Sharer {
     pub tid: Pid,
     /// Shared memory that it maps, exactly, at the beginning of the PSS scan or before.
     pub shmem: Pages,
+    /// What it maps of the pools of huge pages, likewise.
+    pub hugetlb: Pages,
 }
 
 /// What was found of a process.
@@ -88,9 +90,9 @@ pub struct Sharer {
 pub struct Found {
     /// Of its pages so many are mapped elsewhere too, at most.
     pub shared: Pages,
-    /// Its RSS less its PSS.
+    /// Its RSS less its PSS, and what it maps of the pool less its part of that.
     pub duplicate: Pages,
-    /// Its PSS.
+    /// Its PSS, and its part of the pool.
     pub once: Pages,
     /// Of the duplicates, what is shared memory.
     pub duplicate_shmem: Pages,
@@ -242,7 +244,8 @@ impl PssScans {
             let raw = listed(&self.sharers, index).ok()??;
             let sharer = Sharer {
                 tid: Pid::new(raw.tid),
-                shmem: abi::count(raw.shmem_pages),
+                shmem: Pages::new(raw.shmem_pages.into()),
+                hugetlb: Pages::new(raw.hugetlb_pages.into()),
             };
             Some((index, sharer))
         })

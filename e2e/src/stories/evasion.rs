@@ -14,6 +14,7 @@ use bursar_model::{AccountStatus, Event, EventKind};
 use super::spared::OwnProgram;
 use crate::cgroup::{Cgroup, LongestAbove};
 use crate::hog::Hog;
+use crate::huge_page_pool::HugePagePool;
 use crate::proc::shares_of;
 use crate::runner::{Place, Story};
 use crate::swap::Swap;
@@ -83,11 +84,9 @@ struct Leftovers {
     directory: String,
     helper: std::path::PathBuf,
     spared: Option<OwnProgram>,
-    pool: Option<String>,
+    pool: Option<HugePagePool>,
     swap: Option<Swap>,
 }
-
-const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
 impl Leftovers {
     fn new(binaries: &Binaries, name: &str) -> Self {
@@ -123,9 +122,6 @@ impl Leftovers {
 impl Drop for Leftovers {
     fn drop(&mut self) {
         self.remove();
-        if let Some(pool) = &self.pool {
-            let _ = fs::write(POOL, pool);
-        }
     }
 }
 
@@ -474,8 +470,7 @@ fn tell(binaries: &Binaries, name: &str, way: &Way) -> Result<()> {
         leftovers.swap = Some(Swap::on(limit * 2)?);
     }
     if name == "by_hugetlb" {
-        leftovers.pool = Some(fs::read_to_string(POOL).context("read the pool's size")?);
-        fs::write(POOL, "24").context("make a pool of huge pages")?;
+        leftovers.pool = Some(HugePagePool::of(24)?);
     }
     let config = config(binaries, name, way, &mut leftovers)?;
     let mut world = World::new(binaries, name, &config)?;

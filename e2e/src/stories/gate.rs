@@ -12,6 +12,7 @@ use bursar_model::{AccountStatus, EventKind, GateMode, Request};
 use super::growers::{Committed, Growers, grower, is_answered};
 use super::tmalloc::transact;
 use super::{ALICE, BOB};
+use crate::huge_page_pool::HugePagePool;
 use crate::length::whole;
 use crate::runner::{Place, Story};
 use crate::wait::until;
@@ -374,16 +375,12 @@ fn measures_as_listed(binaries: &Binaries) -> Result<()> {
 
 /// There are enough in the pool: what is refused, the gate refuses.
 fn refuses_huge_pages(binaries: &Binaries) -> Result<()> {
-    const POOL: &str = "/proc/sys/vm/nr_hugepages";
-    const ENOUGH: &str = "20";
     let world = start(binaries, "gate-huge", "")?;
     world.daemon.limit(&ALICE.to_string(), "64M")?;
-    fs::write(POOL, ENOUGH)?;
-    let pool = fs::read_to_string(POOL)?;
+    let pool = HugePagePool::of(20)?;
     let asked = answers(binaries, BOB, "map=40M|touch|hugetlb=30M");
     let refused = answers(binaries, ALICE, "map=40M|touch|hugetlb=30M|hugetlb=4M");
-    fs::write(POOL, "0")?;
-    ensure!(pool.trim() == ENOUGH, "the pool has {pool}");
+    drop(pool);
     expect(&asked?, &["map=40M: ok", "hugetlb=30M: ok"])?;
     expect(
         &refused?,

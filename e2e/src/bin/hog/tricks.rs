@@ -47,6 +47,7 @@
 //! | `effective` | makes its effective uid its only one |
 //! | `sparse=SIZE` | reads one page in every 2 MiB of so much, which takes page tables only |
 //! | `hugetlb=SIZE` | touches pages of the pool of huge pages |
+//! | `hugetlb-by=SIZE:N` | the same, shared with N children, which touch them too and do the rest |
 //! | `swapped=SIZE` | touches it and has each MiB swapped out at once |
 //! | `pipes=SIZE` | fills pipes |
 //! | `sockets=SIZE` | fills socket buffers |
@@ -906,6 +907,19 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
             for offset in (0..length).step_by(HUGE) {
                 // SAFETY: inside the mapping.
                 unsafe { at.add(offset).read_volatile() };
+            }
+        }
+        "hugetlb-by" => {
+            let (length, children) = value.split_once(':').unwrap_or((value, "1"));
+            let length = size(step, length);
+            let at = must_map(step, length, libc::MAP_SHARED | libc::MAP_HUGETLB);
+            touch(at, length);
+            let children = number(step, children);
+            // The parent goes on when it has made them all.
+            if (0..children).any(|_| fork() == 0) {
+                touch(at, length);
+            } else {
+                super::outlive_children();
             }
         }
         "hugetlb" => {

@@ -25,8 +25,14 @@ pub(in crate::backend) struct Method {
 impl Method {
     /// How much of a process is counted elsewhere too. What it shares is at most twice that: of a page
     /// with k users each user's part is 1 − 1/k too many.
-    /// `swap`: its private pages in swap.
-    pub(super) fn weigh(&self, rollup: &Rollup, sharer: Sharer, swap: Pages) -> Found {
+    /// `swap`: its private pages in swap. `huge_pages`: its part of those that it maps of the pools.
+    pub(super) fn weigh(
+        &self,
+        rollup: &Rollup,
+        sharer: Sharer,
+        swap: Pages,
+        huge_pages: Bytes,
+    ) -> Found {
         let less = |full: Bytes, divided: Bytes| full.saturating_sub(divided);
         // In full smaps_rollup has shared memory, too, and divided it has not (fs/proc/task_mmu.c smap_gather_stats()).
         let swap = rollup.swap.min(swap.to_bytes(self.page));
@@ -43,16 +49,23 @@ impl Method {
         } else {
             rollup.pss_anon.saturating_add(rollup.pss_shmem)
         };
-        let duplicate = resident.saturating_add(swapped);
+        let huge = sharer.hugetlb.to_bytes(self.page);
+        let duplicate = resident
+            .saturating_add(swapped)
+            .saturating_add(less(huge, huge_pages));
         let twice = duplicate.saturating_add(duplicate);
-        let shared = rollup.shared.saturating_add(swap).min(twice).max(duplicate);
+        let shared = rollup.shared.saturating_add(swap).saturating_add(huge);
+        let shared = shared.min(twice).max(duplicate);
         let pages = |bytes| self.page.pages_within(bytes);
         // Rounded towards what keeps the limit.
         let rounding = u64::from(duplicate.get() > 0);
         Found {
             shared: Pages::new(pages(shared).get().saturating_add(rounding)),
             duplicate: pages(duplicate),
-            once: pages(once.saturating_add(rollup.swap_pss)),
+            once: pages(
+                once.saturating_add(rollup.swap_pss)
+                    .saturating_add(huge_pages),
+            ),
             // Rounded up: what is in doubt counts as a file.
             duplicate_shmem: Pages::new(pages(shmem).get().saturating_add(rounding)),
         }

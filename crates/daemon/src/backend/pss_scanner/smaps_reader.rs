@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::{HostError, PageFlags, Proc, Rollup};
+use bursar_host::{HostError, MapCounts, PageFlags, Proc, Rollup};
 use bursar_kernel::{PssScans, ScanResults, Sharer, Slot};
 use bursar_model::{Bytes, Pid};
 use bursar_reap::Priority;
@@ -82,6 +82,7 @@ pub(super) fn start(pss_scans: &PssScans, method: &Arc<Method>, wake: Wake) -> R
     let thread = Thread {
         // Where the kernel does not tell, such pages count.
         page_flags: PageFlags::open(&proc).ok(),
+        map_counts: MapCounts::open(&proc).ok(),
         proc,
         results: pss_scans.results()?,
         method: Arc::clone(method),
@@ -120,6 +121,7 @@ pub(super) fn start(pss_scans: &PssScans, method: &Arc<Method>, wake: Wake) -> R
 struct Thread {
     proc: Proc,
     page_flags: Option<PageFlags>,
+    map_counts: Option<MapCounts>,
     results: ScanResults,
     method: Arc<Method>,
 }
@@ -141,19 +143,32 @@ impl Thread {
                 Priority::calm();
                 is_urgent = false;
             }
-            let read = || self.rollup(sharer.tid, order.takes_given_back);
+            let read = || {
+                let rollup = self.rollup(sharer.tid, order.takes_given_back);
+                rollup.map(|it| it.map(|it| (it, self.huge_pages(sharer))))
+            };
             // One that cannot be read, or has just ended, or must not be asked, counts in full.
             let asked = guard.call(&self.proc, sharer.tid, Some(order.owner), read)?;
-            let Some(Ok(Some(rollup))) = asked else {
+            let Some(Ok(Some((rollup, huge_pages)))) = asked else {
                 continue;
             };
             *pages = pages.saturating_add(self.method.page.pages_within(rollup.rss).get());
-            let found = |swap| self.method.weigh(&rollup, sharer, swap);
+            let found = |swap| self.method.weigh(&rollup, sharer, swap, huge_pages);
             if let Err(error) = self.results.note(index, found) {
                 return Ok(Err(error.into()));
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Its part of the huge pages that it maps of the pools. Where nobody says, they are its own.
+    fn huge_pages(&self, sharer: Sharer) -> Bytes {
+        let full = sharer.hugetlb.to_bytes(self.method.page);
+        let divided = match &self.map_counts {
+            Some(counts) if full > Bytes::ZERO => self.proc.huge_pages_divided(sharer.tid, counts),
+            _ => return full,
+        };
+        divided.ok().flatten().map_or(full, |it| it.min(full))
     }
 
     /// What it shares, as it is once the kernel has what was given back.

@@ -332,7 +332,7 @@ struct mm_record {
 	/* correction.bpf.h small(): */
 	__u32 inherited_pages;	/* anonymous, from whom it was forked; so far, before RECORD_GREW */
 	__u32 duplicate_pages;	/* its RSS less its PSS, as of the PSS scan */
-	__u32 known_shmem_pages; /* its shared memory as of the PSS scan */
+	__u32 known_by_many_pages; /* what others may map as well, as of the PSS scan */
 	__u32 flags;		/* enum record_flag */
 	__u32 fault_base;	/* its page faults when pages of it began to be shared */
 	__u32 grown_events;	/* own events since then that made it grow, as far as each was looked at: a fault each */
@@ -349,8 +349,9 @@ struct sharer {
 	__u32 tid;		/* a thread of it that lives */
 	__s64 shared_pages;	/* found: of its pages at most so many are mapped elsewhere too; -1: not looked at */
 	__s64 duplicate_pages;	/* found: its RSS less its PSS */
-	__s64 shmem_pages;	/* its shared memory, mapped, before the user half looks */
-	__s64 once_pages;	/* found: its PSS */
+	__u32 shmem_pages;	/* its shared memory, mapped, before the user half looks */
+	__u32 hugetlb_pages;	/* what it maps of the pool of huge pages, likewise */
+	__s64 once_pages;	/* found: its PSS, and its part of the pool */
 	__s64 duplicate_shmem_pages; /* found: of the duplicates, what is shared memory */
 };
 

@@ -237,8 +237,7 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	struct former before;
 	__u32 index, slot;
 
-	if (seen->mm && seen->mm != (__u64)mm && seen->verdict == VERDICT_NEAR && seen->stock.taken)
-		book_what_was_taken(seen);
+	book_what_was_taken(seen, number_of(mm));
 	index = record_to_charge(state, seen, mm, ctx_id);
 	record = index != NOBODY ? record_at(index) : NULL;
 	if (!record)
@@ -295,11 +294,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	note_change(record, account, mm, before.pages);
 	react(slot, book_event(record, slot, member, before.member), TRIGGER_EVENT,
 	      running_at(record, account, mm, before));
-	if (seen->verdict == VERDICT_FAR)
-		seen->coarse[member] = coarse;
-	else
-		fill_stock(seen, record, account, member, coarse);
-	return 0;
+	return remember_member(seen, record, account, member, coarse);
 }
 
 /* Whether the running CPU keeps nothing back: then it is the one that has just added its part to what is shared. Not
@@ -334,7 +329,7 @@ static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 			seen->coarse[member] = coarse;
 			return 0;
 		}
-		if (seen->verdict == VERDICT_NEAR && (take_of_stock(seen, member, coarse) || is_told_by_its_end(seen, mm)))
+		if (may_stay_unbooked(seen, member, coarse))
 			return 0;
 		if (!charge_one_member(state, seen, mm, member, coarse))
 			return 0;

@@ -69,7 +69,8 @@ __noinline int list_record(__u32 index, struct listing *listing)
 	sharer->shared_pages = -1;
 	sharer->duplicate_pages = 0;
 	sharer->duplicate_shmem_pages = 0;
-	sharer->shmem_pages = *(volatile __s64 *)&record->pages[MEMBER_SHMEM];
+	sharer->shmem_pages = small(record->pages[MEMBER_SHMEM]);
+	sharer->hugetlb_pages = small(record->pages[MEMBER_HUGETLB]);
 	sharer->once_pages = 0;
 	listing->count++;
 	return 0;
@@ -148,7 +149,7 @@ static __always_inline long reckon_one(__u32 index, struct reckoning *reckoning)
 	/* What the ledger does not have cannot be taken off it: before 6.2 each thread keeps up to 64
 	 * pages back. */
 	most = pages_booked(*(volatile __u64 *)&record->booked) - record->pages[MEMBER_PGTABLES] -
-	       record->pages[MEMBER_HUGETLB] - sharer->once_pages;
+	       sharer->once_pages;
 	if (duplicate > most)
 		duplicate = most > 0 ? most : 0;
 	reckoning->duplicate_pages += duplicate;
@@ -171,7 +172,7 @@ static __always_inline long reckon_one(__u32 index, struct reckoning *reckoning)
 	barrier();
 	record->lost_pages = lost;
 	record->duplicate_pages = small(duplicate);
-	record->known_shmem_pages = small(sharer->shmem_pages);
+	record->known_by_many_pages = small((__s64)sharer->shmem_pages + sharer->hugetlb_pages);
 	/* Its faults tell no more of what it has copied so far. */
 	if (!(record->flags & RECORD_FORKS))
 		reckoning->copied_pages += copied_pages(record, reckoning->is_corrected,

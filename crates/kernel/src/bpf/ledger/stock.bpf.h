@@ -17,59 +17,72 @@ static __always_inline __s32 own_part(__u64 mm, __u32 member)
 	return offsets ? part_of(offsets, parts_of(mm, member), bpf_get_smp_processor_id()) : 0;
 }
 
-/* An address space that is taken apart is withdrawn as a whole when it ends; what it gives back until then may be late
- * where a level that is too high decides nothing. */
-static __always_inline bool is_told_by_its_end(const struct seen *seen, const struct mm_struct *mm)
+/* One member has been booked: what its next event is compared with. There is a stock only for what the process adds itself,
+ * and for one that may go on: whose doing a change is, and whether it is to die, is told by what is booked. Global, as all
+ * here is, so that the verifier goes through it once. */
+__noinline int remember_member(struct seen *seen, struct mm_record *record, struct account *account, __u32 member,
+			       __s64 shared)
 {
-	return seen->stock.is_given && !mm->mm_users.counter;
-}
-
-/* Only what the process adds itself, and it is one that may go on: whose doing a change is, and whether it is to die, is
- * told by what is booked. */
-static __always_inline void fill_stock(struct seen *seen, const struct mm_record *record, const struct account *account,
-				       __u32 member, __s64 shared)
-{
+	if (!seen || !record || !account)
+		return 0;
+	if (seen->verdict == VERDICT_FAR) {
+		seen->coarse[member & 3] = shared;
+		return 0;
+	}
 	seen->stock.taken = 0;
 	seen->stock.left = 0;
 	seen->stock.is_given = account->near == NEAR;
 	if (rss_is_atomic() || !seen->stock.is_given || record->state != MM_LIVING || own_mm() != seen->mm)
-		return;
+		return 0;
 	seen->stock.shared = shared;
 	seen->stock.part = own_part(seen->mm, member);
 	seen->stock.member = member;
 	seen->stock.left = STOCK_PAGES;
+	return 0;
 }
 
-/* Whether this event is one of the stock: the running process has added one page to this CPU's part, as at the one before.
- * All else is booked: what is given back, huge pages, what others do, and what makes the CPU add its part to what is
- * shared. Global, so that the verifier goes through it once. */
-__noinline int take_of_stock(struct seen *seen, __u32 member, __s64 shared)
+/* The running process has added one page to this CPU's part, as at the event before. All else is booked: what is given
+ * back, huge pages, what others do, and what makes the CPU add its part to what is shared. */
+static __always_inline bool take_of_stock(struct seen *seen, __u32 member, __s64 shared)
 {
 	struct mm_record *record;
 	__s32 part;
 
-	if (!seen || !seen->stock.left || seen->stock.member != member || seen->stock.shared != shared ||
+	if (!seen->stock.left || seen->stock.member != member || seen->stock.shared != shared ||
 	    own_mm() != seen->mm)
-		return 0;
+		return false;
 	record = record_at(seen->index);
 	part = own_part(seen->mm, member);
 	if (!record || part != seen->stock.part + 1)
-		return 0;
+		return false;
 	seen->stock.part = part;
 	seen->stock.left--;
 	seen->stock.taken++;
 	record->grown_events++;
-	return 1;
+	return true;
 }
 
-/* This CPU turns to another address space: what it has not booked of the last one is booked, so that it has one stock out
- * and not one for each. */
-__noinline int book_what_was_taken(struct seen *seen)
+/* Whether an event near a bound need not be booked: it is one of the stock. Or its address space is being taken apart. That is
+ * withdrawn as a whole when it ends; until then the level may be too high where that decides nothing. */
+__noinline int may_stay_unbooked(struct seen *seen, __u32 member, __s64 shared)
 {
-	struct mm_record *record = seen ? record_at(seen->index) : NULL;
+	if (!seen || seen->verdict != VERDICT_NEAR)
+		return 0;
+	return take_of_stock(seen, member, shared) ||
+	       (seen->stock.is_given && !PROBE_READ(seen->mm, struct mm_struct, mm_users.counter));
+}
+
+/* This CPU turns to an address space, `next`: what it has not booked of the one before is booked, so that it has one stock
+ * out and not one for each. */
+__noinline int book_what_was_taken(struct seen *seen, __u64 next)
+{
+	struct mm_record *record;
 	__u32 slot;
 	__u64 mm;
 
+	if (!seen || !seen->mm || seen->mm == next || seen->verdict != VERDICT_NEAR || !seen->stock.taken)
+		return 0;
+	record = record_at(seen->index);
 	if (!record)
 		return 0;
 	mm = seen->mm;

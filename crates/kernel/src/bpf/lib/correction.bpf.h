@@ -137,6 +137,12 @@ static __always_inline void give_up(struct mm_record *record, struct account *ac
 		end_doubles(account, pages);
 }
 
+/* What others may map as well, however it came to be in this one: shared memory, and the pool of huge pages. */
+static __always_inline __s64 mapped_by_many(const struct mm_record *record)
+{
+	return record->pages[MEMBER_SHMEM] + record->pages[MEMBER_HUGETLB];
+}
+
 /* Of a process that leaves and has forked nobody so much may be another's too: what it was forked with, or what a PSS scan
  * found. All else goes with it. */
 static __always_inline __s64 shared_at_most(const struct mm_record *record)
@@ -148,7 +154,7 @@ static __always_inline __s64 shared_at_most(const struct mm_record *record)
 		return ALL_PAGES;
 	if (record->flags & RECORD_SCANNED)
 		return record->shared_pages;
-	return record->flags & RECORD_GREW ? (__s64)record->inherited_pages + record->pages[MEMBER_SHMEM] : ALL_PAGES;
+	return record->flags & RECORD_GREW ? record->inherited_pages + mapped_by_many(record) : ALL_PAGES;
 }
 
 /* It dies, ends, or goes to another account. Its own doubt goes with it: of who has forked nobody no page in doubt is
@@ -221,7 +227,7 @@ static __always_inline void begin_sharing(struct mm_record *record, __u64 mm)
 	record->lost_pages = 0;
 	record->given_up_pages = 0;
 	record->duplicate_pages = 0;
-	record->known_shmem_pages = 0;
+	record->known_by_many_pages = 0;
 	record->flags = 0;
 	record->fault_base = small(faults_of((__u64)PROBE_READ(mm, struct mm_struct, owner)));
 	record->grown_events = 0;
@@ -387,18 +393,18 @@ static __always_inline void note_inherited(struct mm_record *record)
 }
 
 /* Of its pages so many may be counted elsewhere too although no PSS scan says so: what it inherited, and
- * shared memory. `soft`: came without memory growing, or cannot be told from it. */
+ * what others may map. `soft`: came without memory growing, or cannot be told from it. */
 static __always_inline __s64 soft_doubt(const struct mm_record *record, bool in_force)
 {
-	__s64 shmem = record->pages[MEMBER_SHMEM];
+	__s64 many = mapped_by_many(record);
 
 	if (in_force && (record->flags & RECORD_SCANNED)) {
-		shmem -= record->known_shmem_pages;
-		return shmem > 0 ? shmem : 0;
+		many -= record->known_by_many_pages;
+		return many > 0 ? many : 0;
 	}
 	if (!(record->flags & RECORD_GREW))
-		return private_pages(record) + shmem;
-	return record->inherited_pages + shmem;
+		return private_pages(record) + many;
+	return record->inherited_pages + many;
 }
 
 /* Whether copies are told by its faults. Where a PSS scan has looked they are told by what the correction sinks by. */

@@ -170,31 +170,34 @@ SEC("syscall") int a_promise_is_given_on_no_stock(void *ctx)
 SEC("syscall") int a_stock_is_for_pages_that_the_process_adds_one_by_one(void *ctx)
 {
 	BEGIN(it);
-	struct seen seen = {.mm = own_mm(), .index = RECORD};
+	struct seen seen = {.mm = own_mm(), .index = RECORD, .verdict = VERDICT_NEAR};
 
 	if (rss_is_atomic())
 		return 0;
 	it->account->near = NEAR;
-	fill_stock(&seen, it->record, it->account, MEMBER_SWAP, 7);
+	remember_member(&seen, it->record, it->account, MEMBER_SWAP, 7);
 	EXPECT(seen.stock.left == STOCK_PAGES);
-	EXPECT(!take_of_stock(&seen, MEMBER_SWAP, 7)); /* its part has not changed */
+	EXPECT(!may_stay_unbooked(&seen, MEMBER_SWAP, 7)); /* its part has not changed */
 	seen.stock.part--;
-	EXPECT(!take_of_stock(&seen, MEMBER_SHMEM, 7) && !take_of_stock(&seen, MEMBER_SWAP, 8));
-	EXPECT(take_of_stock(&seen, MEMBER_SWAP, 7));
+	EXPECT(!may_stay_unbooked(&seen, MEMBER_SHMEM, 7) && !may_stay_unbooked(&seen, MEMBER_SWAP, 8));
+	EXPECT(may_stay_unbooked(&seen, MEMBER_SWAP, 7));
 	EXPECT(seen.stock.taken == 1 && seen.stock.left == STOCK_PAGES - 1 && it->record->grown_events == 1);
 	seen.stock.part--;
 	seen.stock.left = 0;
-	EXPECT(!take_of_stock(&seen, MEMBER_SWAP, 7));
+	EXPECT(!may_stay_unbooked(&seen, MEMBER_SWAP, 7));
 	seen.mm = MM;
 	seen.stock.left = 1;
-	EXPECT(!take_of_stock(&seen, MEMBER_SWAP, 7)); /* another process's */
+	seen.stock.is_given = 0;
+	EXPECT(!may_stay_unbooked(&seen, MEMBER_SWAP, 7)); /* another process's */
+	seen.stock.is_given = 1;
+	EXPECT(may_stay_unbooked(&seen, MEMBER_SWAP, 7)); /* nobody has it: it is being taken apart */
 	it->account->near = EXACT;
 	seen.mm = own_mm();
-	fill_stock(&seen, it->record, it->account, MEMBER_SWAP, 7);
+	remember_member(&seen, it->record, it->account, MEMBER_SWAP, 7);
 	EXPECT(!seen.stock.left);
 	it->account->near = NEAR;
 	it->record->state = MM_DYING;
-	fill_stock(&seen, it->record, it->account, MEMBER_SWAP, 7);
+	remember_member(&seen, it->record, it->account, MEMBER_SWAP, 7);
 	EXPECT(!seen.stock.left);
 	return 0;
 }
