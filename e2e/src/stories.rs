@@ -22,6 +22,7 @@ mod gate;
 mod graceful;
 mod growers;
 mod hostile;
+mod huge_page_pool;
 mod innocent;
 mod kernel_memory;
 mod kill;
@@ -87,7 +88,7 @@ const EVERYWHERE: &[&str] = &[
     "copies_of_shared_pages",
     "without_bursard_a_correction",
     "ledger_check_agrees",
-    "subordinate_uids_",
+    "subordinate_uids_files_count",
     "gate_says_what",
     "gate_under_the_unit",
     "beancounters_under_the_unit",
@@ -114,6 +115,7 @@ pub fn all() -> Vec<Story> {
         spared::STORIES,
         survival::STORIES,
         swapped::STORIES,
+        huge_page_pool::STORIES,
         limits::STORIES,
         log_level::STORIES,
         three_calls::STORIES,
