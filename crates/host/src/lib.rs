@@ -80,6 +80,7 @@ pub use executable::Executable;
 pub use exempt_cgroups::{ExemptCgroups, ResolvedCgroups};
 pub use file_watch::FileWatch;
 pub use group_file::gid_in_file;
+pub use huge_pages::HugePages;
 pub use kcmp::{order_of_memory, share_memory};
 pub use lazy_free::PageFlags;
 pub use login_defs::{DEFAULT_UID_MIN, UidMin, uid_min};

@@ -211,8 +211,8 @@ impl BpfBackend {
 }
 
 impl Holdings for BpfBackend {
-    /// The ledger's word: exact near a bound (docs/design/6-far-and-near.md), and some way below it
-    /// short by less than the way to where it becomes exact.
+    /// The ledger's word: exact once something is promised near a bound (docs/design/19-stocks-near-a-bound.md), and
+    /// some way below it short by less than the way to where it is near.
     fn held_now(&mut self, id: AccountId) -> Result<Bytes> {
         let Some(account) = self.find(id) else {
             let alone = BTreeMap::from([(id, id.uid().into_iter().collect())]);

@@ -24,7 +24,7 @@ const DEFAULT_STACK: u64 = 512 << 10;
 pub(crate) struct Lock {
     #[command(flatten)]
     locking: LockOptions,
-    /// Only say whether it could be done
+    /// Only say whether it could be done, as far as that is known before it runs
     #[arg(long)]
     dry_run: bool,
     /// The command and its arguments
@@ -115,7 +115,9 @@ impl Lock {
         let mut launch = Launch::of(self.command);
         self.locking.prepare(&mut launch, caller)?;
         if self.dry_run {
-            return output::say("its memory can be locked");
+            return output::say(
+                "its heap and stack can be locked; what else it maps is asked for when it starts",
+            );
         }
         Err(launch.exec())
     }

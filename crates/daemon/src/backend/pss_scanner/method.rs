@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bursar_host::{Rollup, clock};
+use bursar_host::{HugePages, Rollup, clock};
 use bursar_kernel::{Found, Sharer};
 use bursar_model::{Bytes, PageSize, Pages};
 use bursar_reap::Priority;
@@ -25,13 +25,13 @@ pub(in crate::backend) struct Method {
 impl Method {
     /// How much of a process is counted elsewhere too. What it shares is at most twice that: of a page
     /// with k users each user's part is 1 − 1/k too many.
-    /// `swap`: its private pages in swap. `huge_pages`: its part of those that it maps of the pools.
+    /// `swap`: its private pages in swap. `huge_pages`: of those that it maps of the pools.
     pub(super) fn weigh(
         &self,
         rollup: &Rollup,
         sharer: Sharer,
         swap: Pages,
-        huge_pages: Bytes,
+        huge_pages: HugePages,
     ) -> Found {
         let less = |full: Bytes, divided: Bytes| full.saturating_sub(divided);
         // In full smaps_rollup has shared memory, too, and divided it has not (fs/proc/task_mmu.c smap_gather_stats()).
@@ -50,9 +50,9 @@ impl Method {
             rollup.pss_anon.saturating_add(rollup.pss_shmem)
         };
         let huge = sharer.hugetlb.to_bytes(self.page);
-        let duplicate = resident
-            .saturating_add(swapped)
-            .saturating_add(less(huge, huge_pages));
+        // What it maps by other processes' page tables is in smaps, and not in what the kernel counts.
+        let huge_twice = huge_pages.duplicate.min(less(huge, huge_pages.own));
+        let duplicate = resident.saturating_add(swapped).saturating_add(huge_twice);
         let twice = duplicate.saturating_add(duplicate);
         let shared = rollup.shared.saturating_add(swap).saturating_add(huge);
         let shared = shared.min(twice).max(duplicate);
@@ -64,7 +64,7 @@ impl Method {
             duplicate: pages(duplicate),
             once: pages(
                 once.saturating_add(rollup.swap_pss)
-                    .saturating_add(huge_pages),
+                    .saturating_add(less(huge, huge_twice)),
             ),
             // Rounded up: what is in doubt counts as a file.
             duplicate_shmem: Pages::new(pages(shmem).get().saturating_add(rounding)),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::{HostError, MapCounts, PageFlags, Proc, Rollup};
+use bursar_host::{HostError, HugePages, MapCounts, PageFlags, Proc, Rollup};
 use bursar_kernel::{PssScans, ScanResults, Sharer, Slot};
 use bursar_model::{Bytes, Pid};
 use bursar_reap::Priority;
@@ -25,6 +25,8 @@ pub(super) type SmapsReader = AbandonableWorker<Arc<Order>, Done>;
 
 /// After so much work for one scan the rest is done at everybody's priority: what is dear is its account's affair.
 const URGENT: Duration = Duration::from_millis(100);
+/// A page of a pool takes so long as so many others: two files are asked about it.
+const CALLS_FOR_HUGE_PAGE: u64 = 3;
 /// Less that was given back is left alone.
 const WORTH_TAKING: Bytes = Bytes::from_mib(1);
 
@@ -38,6 +40,8 @@ pub(super) struct Order {
     begun: AtomicUsize,
     /// Pages that were given back are taken before what is shared is read.
     takes_given_back: bool,
+    /// So many of them map pages of the pools.
+    map_pool: u64,
 }
 
 /// An order is carried out.
@@ -56,9 +60,12 @@ impl Order {
         sharers: impl Iterator<Item = (u32, Sharer)>,
         takes_given_back: bool,
     ) -> Self {
+        let sharers: Vec<_> = sharers.collect();
+        let map_pool = sharers.iter().filter(|(_, it)| it.hugetlb.get() > 0);
         Self {
+            map_pool: map_pool.count() as u64,
             owner: Owner::Account(slot.number()),
-            sharers: sharers.collect(),
+            sharers,
             begun: AtomicUsize::new(0),
             takes_given_back,
         }
@@ -73,6 +80,7 @@ impl Order {
             sharers: rest.to_vec(),
             begun: AtomicUsize::new(0),
             takes_given_back: self.takes_given_back,
+            map_pool: self.map_pool,
         })
     }
 }
@@ -145,14 +153,16 @@ impl Thread {
             }
             let read = || {
                 let rollup = self.rollup(sharer.tid, order.takes_given_back);
-                rollup.map(|it| it.map(|it| (it, self.huge_pages(sharer))))
+                rollup.map(|it| it.map(|it| (it, self.huge_pages(sharer, order.map_pool))))
             };
             // One that cannot be read, or has just ended, or must not be asked, counts in full.
             let asked = guard.call(&self.proc, sharer.tid, Some(order.owner), read)?;
             let Some(Ok(Some((rollup, huge_pages)))) = asked else {
                 continue;
             };
-            *pages = pages.saturating_add(self.method.page.pages_within(rollup.rss).get());
+            *pages = pages
+                .saturating_add(self.method.page.pages_within(rollup.rss).get())
+                .saturating_add(huge_pages.looked_at.saturating_mul(CALLS_FOR_HUGE_PAGE));
             let found = |swap| self.method.weigh(&rollup, sharer, swap, huge_pages);
             if let Err(error) = self.results.note(index, found) {
                 return Ok(Err(error.into()));
@@ -161,14 +171,15 @@ impl Thread {
         Ok(Ok(()))
     }
 
-    /// Its part of the huge pages that it maps of the pools. Where nobody says, they are its own.
-    fn huge_pages(&self, sharer: Sharer) -> Bytes {
-        let full = sharer.hugetlb.to_bytes(self.method.page);
-        let divided = match &self.map_counts {
-            Some(counts) if full > Bytes::ZERO => self.proc.huge_pages_divided(sharer.tid, counts),
-            _ => return full,
-        };
-        divided.ok().flatten().map_or(full, |it| it.min(full))
+    /// Of the huge pages that it maps of the pools. Where nobody says, they are its own.
+    fn huge_pages(&self, sharer: Sharer, map_pool: u64) -> HugePages {
+        match &self.map_counts {
+            Some(counts) if sharer.hugetlb.get() > 0 => {
+                let found = self.proc.huge_pages(sharer.tid, counts, map_pool);
+                found.ok().flatten().unwrap_or_default()
+            }
+            _ => HugePages::default(),
+        }
     }
 
     /// What it shares, as it is once the kernel has what was given back.

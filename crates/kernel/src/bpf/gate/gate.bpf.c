@@ -144,17 +144,20 @@ __noinline int has_room(struct requester *requester, __s64 pages, __s64 credit, 
 	struct ledger_state *state = ledger_state();
 	struct account *account = requester ? account_at(requester->slot) : NULL;
 	struct mm_record *record;
-	__s64 level, kept_back;
+	__s64 level, kept_back, in_stocks;
 
 	if (!account || !state)
 		return 0;
 	level = level_of(account, pages, pages, credit, false);
+	in_stocks = has_stocks(account) ? most_in_stocks(account) : 0;
 	kept_back = kept_back_by(*(volatile __s32 *)&account->cpus + 1);
 	if (level + kept_back <= top)
 		return 1;
 	/* Near: what CPUs keep back matters. Reading all of it is dear, and is done once: then events tell. */
-	if (!come_near(state, account) && level <= top)
+	if (!come_near(state, account) && level + in_stocks <= top)
 		return 1;
+	if (in_stocks)
+		void_stocks(state, account);
 	record = record_of(requester);
 	if (record) {
 		sync_at(record, number_of(bpf_get_current_task_btf()->mm));

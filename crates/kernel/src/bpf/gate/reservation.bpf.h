@@ -39,7 +39,7 @@ static __always_inline __s64 promised_level(struct ledger_state *state, struct a
 {
 	__s64 level = level_of(account, 0, 0, 0, true);
 
-	if (account->near == NEAR)
+	if (has_stocks(account))
 		level += most_in_stocks(account);
 	if (state->answering_mm)
 		level += *(volatile __s64 *)&account->promised_pages;
@@ -78,6 +78,7 @@ static __noinline int change_reservation(struct ledger_state *state, struct acco
 	if (limit == NO_BOUND_PAGES) {
 		__sync_fetch_and_add(&account->reserved_pages, pages);
 	} else if (!try_promise(state, account, pages, limit)) {
+		void_stocks(state, account);
 		if (!recount(state, account, slot) ||
 		    !try_promise(state, account, pages, limit)) {
 			tell_refusal(account, slot, REQUEST_RESERVE, pages, level_now(account));

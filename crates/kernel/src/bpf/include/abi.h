@@ -141,8 +141,9 @@ enum mm_state {
 enum nearness {
 	NOT_NEAR = 0,
 	NEAR = 1,		/* each event of it is booked, or on a CPU's stock of some (lib/near.bpf.h); */
-	EXACT = 2,		/* each is booked, */
-	EXACT_AND_READ = 3,	/* and all its records have been read since: they say what there is */
+	NEAR_AND_READ = 2,	/* the same, and all its records have been read since */
+	EXACT = 3,		/* each is booked, */
+	EXACT_AND_READ = 4,	/* and all its records have been read since: they say what there is */
 };
 
 /*

@@ -375,11 +375,12 @@ static __always_inline int store_promise(const struct promise_args *args)
 		return -ENOENT;
 	/* A full barrier: who promises looks at reserved_pages next (admission.bpf.h try_charge()). */
 	__sync_lock_test_and_set(&account->promised_pages, args->pages);
-	/* What idle processes have kept back no event tells: the next promise goes by what is read now. That it is near no
-	 * more the re-sum finds: promises come and go by the thousand. */
-	if (account->near)
+	/* What idle processes have kept back, or CPUs have in stock, no event tells: the next promise goes by what is read now.
+	 * That it is near no more the re-sum finds: promises come and go by the thousand. */
+	if (account->near >= EXACT)
 		return 0;
-	place_near(state, account);
+	if (!void_stocks(state, account))
+		place_near(state, account);
 	return CALL_CHANGED_LEVEL;
 }
 

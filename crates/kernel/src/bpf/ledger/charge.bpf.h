@@ -170,9 +170,10 @@ static __always_inline void note_collapse(struct mm_record *record, struct accou
 	__sync_fetch_and_add(&account->collapsed_pages, pages);
 }
 
-/* Whose doing it is that an address space has changed. `before`: what it had. */
+/* Whose doing it is that an address space has changed. `before`: what it had. `is_growth`: the event itself has added
+ * pages. */
 static __always_inline void note_change(struct mm_record *record, struct account *account, struct mm_struct *mm,
-					__s64 before)
+					__s64 before, bool is_growth)
 {
 	__s64 pages = recorded_pages(record) - before;
 
@@ -181,7 +182,7 @@ static __always_inline void note_change(struct mm_record *record, struct account
 		note_growth(account, pages);
 	if (own_mm() == (__u64)mm) {
 		note_inherited(record);
-		if (pages > 0)
+		if (is_growth)
 			record->grown_events++;
 		return;
 	}
@@ -259,11 +260,11 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	record->pages[member] += kept_back_by_current(mm, member);
 	if (means_dying(record->state))
 		refresh_state(record, number_of(mm));
-	note_change(record, account, mm, before.pages);
+	note_change(record, account, mm, before.pages, record->pages[member] > before.member);
 	react(slot, book_event(record, slot, member, before.member), TRIGGER_EVENT,
 	      running_at(record, account, mm, before));
 	if (account->near)
-		seen->stock = (struct stock){.is_given = account->near == NEAR};
+		seen->stock = (struct stock){.is_given = has_stocks(account)};
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
 	note_cpu(record);
 	return 0;
@@ -279,7 +280,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	struct former before;
 
 	if (!record || slot == NOBODY || record->ctx_id != seen->ctx_id || record->state == MM_MARKED ||
-	    !still_pays(record, mm))
+	    is_other_in_stock(seen, member) || !still_pays(record, mm))
 		return -1;
 	account = account_at(slot);
 	if (!account)
@@ -291,10 +292,11 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
 	if (means_dying(record->state))
 		refresh_state(record, number_of(mm));
-	note_change(record, account, mm, before.pages);
+	note_change(record, account, mm, before.pages,
+		    record->pages[member] > before.member && has_stock_grown(seen, member, coarse));
 	react(slot, book_event(record, slot, member, before.member), TRIGGER_EVENT,
 	      running_at(record, account, mm, before));
-	return remember_member(seen, record, account, member, coarse);
+	return remember_member(seen, member, coarse);
 }
 
 /* Whether the running CPU keeps nothing back: then it is the one that has just added its part to what is shared. Not

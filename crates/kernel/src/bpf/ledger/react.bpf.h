@@ -127,7 +127,7 @@ static __always_inline __s64 reserved_of(const struct ledger_state *state, const
 
 static __always_inline void place_near(struct ledger_state *state, struct account *account)
 {
-	__s64 bound = account->limit_pages, forgone = *(volatile __s64 *)&account->forgone_pages, level;
+	__s64 bound = account->limit_pages, forgone = *(volatile __s64 *)&account->forgone_pages;
 
 	if (forgone)
 		bound += forgone + forgone_slack(account);
@@ -142,9 +142,7 @@ static __always_inline void place_near(struct ledger_state *state, struct accoun
 	} else {
 		account->near_pages = bound - NEAR_PAGES - kept_back_by(*(volatile __s32 *)&account->cpus);
 	}
-	level = account->held_pages + beyond_records(account);
-	come_down(state, account, level);
-	come_to_exactness(state, account, level);
+	come_down(state, account, account->held_pages + beyond_records(account));
 }
 
 /* On PREEMPT_RT a thread of the kernel's decides. A real-time thread preempts it, as it cannot in an event; an ordinary
@@ -158,13 +156,14 @@ enum {
 
 /* Whether the decision is left to the deferred-work thread. Not where the running process itself may have to die: while a
  * PSS scan is awaited, where it writes into the memory of others, and where a victim waits for its signal. */
-static __always_inline bool is_for_thread(const struct ledger_state *state, struct account *account, __u32 trigger,
-					  __u32 running)
+__noinline int is_for_thread(__u32 slot, __u32 trigger, __u32 running)
 {
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
 	struct due_times *due = due_times_of();
 	__u64 wanted;
 
-	if (!defers_decisions || !due || trigger == TRIGGER_TIMER || account->processes <= WEIGHED_AT_ONCE ||
+	if (!state || !account || !due || trigger == TRIGGER_TIMER || account->processes <= WEIGHED_AT_ONCE ||
 	    running >= RUNNING_WRITER || has_waited_enough(account))
 		return false;
 	if (state->kills_wanted && (!can_signal_others() || level_now(account) > kill_above(account)))
@@ -183,11 +182,17 @@ static __always_inline void note_within_limit(struct account *account, __s64 hel
 		doubt_ends(account);
 }
 
-/* Whether what an account holds has to be read anew: it is near from now on, or counted exactly. */
-static __always_inline bool comes_closer(struct ledger_state *state, struct account *account, __s64 level)
+/* Whether what an account holds has to be read anew: it is near from now on, or counted exactly. Global, for the stack of
+ * who reacts. */
+__noinline int comes_closer(__u32 slot, __s64 level)
 {
-	bool is_new = come_near(state, account);
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+	bool is_new;
 
+	if (!state || !account)
+		return 0;
+	is_new = come_near(state, account);
 	return come_to_exactness(state, account, level) || is_new;
 }
 
@@ -203,7 +208,7 @@ __noinline int leave_to_thread(__u32 slot, __s64 sum, __u32 trigger)
 
 	if (!account || !state || !due)
 		return 0;
-	is_new = comes_closer(state, account, sum + beyond_records(account));
+	is_new = comes_closer(slot, sum + beyond_records(account));
 	held = level_from(account, sum);
 	if (!is_new && held <= decide_above(account) && !is_notice_due(slot, held) &&
 	    !is_at_watched(account, held)) {
@@ -218,6 +223,21 @@ __noinline int leave_to_thread(__u32 slot, __s64 sum, __u32 trigger)
 	/* bursard would only signal itself: the next look at the clock sees to it. */
 	if (trigger == TRIGGER_EVENT)
 		defer_due_work(due, now);
+	return 0;
+}
+
+/* An account has come to its notice, or to a level that somebody waits for: the next bound is another one from now on. */
+__noinline int tell_level(__u32 slot, __s64 held, __u32 trigger)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+
+	if (!state || !account)
+		return 0;
+	give_notice(slot, held, trigger);
+	if (is_at_watched(account, held))
+		tell_watched(slot, held, trigger);
+	place_near(state, account);
 	return 0;
 }
 
@@ -239,9 +259,9 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 	/* Not in charge yet: another kernel half kills, and what it has killed is not known here. */
 	if (account->flags & ACCOUNT_PAUSED)
 		return 0;
-	if (is_for_thread(state, account, trigger, running))
+	if (defers_decisions && is_for_thread(slot, trigger, running))
 		return leave_to_thread(slot, sum, trigger);
-	if (comes_closer(state, account, held)) {
+	if (comes_closer(slot, held)) {
 		/* What idle processes have kept back so far no event will tell: read them all once. */
 		want_decision(slot, trigger, running);
 		sum = account->held_pages;
@@ -253,10 +273,7 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 			want_decision(slot, trigger, running);
 		if (!is_asking(account, bpf_ktime_get_ns())) {
 			held = level_now(account);
-			give_notice(slot, held, trigger);
-			if (is_at_watched(account, held))
-				tell_watched(slot, held, trigger);
-			place_near(state, account);
+			tell_level(slot, held, trigger);
 		}
 	}
 	/* A decision knows better: some of it may be on its way out. */

@@ -37,7 +37,7 @@ static __always_inline long catch_up(__u32 slot, void *nothing)
 
 	if (!account || !account->near)
 		return 0;
-	if (account->near != EXACT_AND_READ)	/* what idle processes have kept back no event tells */
+	if (account->near == NEAR || account->near == EXACT)	/* what idle processes have kept back no event tells */
 		decide(slot, TRIGGER_TIMER, RUNNING_OTHER);
 	react(slot, account->held_pages, TRIGGER_TIMER, RUNNING_OTHER);
 	return 0;

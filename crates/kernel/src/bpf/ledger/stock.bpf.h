@@ -19,11 +19,13 @@ static __always_inline __s32 own_part(__u64 mm, __u32 member)
 
 /* One member has been booked: what its next event is compared with. There is a stock only for what the process adds itself,
  * and for one that may go on: whose doing a change is, and whether it is to die, is told by what is booked. Global, as all
- * here is, so that the verifier goes through it once. */
-__noinline int remember_member(struct seen *seen, struct mm_record *record, struct account *account, __u32 member,
-			       __s64 shared)
+ * here is, so that the verifier goes through it once; and it looks for itself, for the stack of who charges. */
+__noinline int remember_member(struct seen *seen, __u32 member, __s64 shared)
 {
-	if (!seen || !record || !account)
+	struct mm_record *record = seen ? record_at(seen->index) : NULL;
+	struct account *account = record ? account_at(record->account) : NULL;
+
+	if (!account)
 		return 0;
 	if (seen->verdict == VERDICT_FAR) {
 		seen->coarse[member & 3] = shared;
@@ -31,7 +33,7 @@ __noinline int remember_member(struct seen *seen, struct mm_record *record, stru
 	}
 	seen->stock.taken = 0;
 	seen->stock.left = 0;
-	seen->stock.is_given = account->near == NEAR;
+	seen->stock.is_given = has_stocks(account);
 	if (rss_is_atomic() || !seen->stock.is_given || record->state != MM_LIVING || own_mm() != seen->mm)
 		return 0;
 	seen->stock.shared = shared;
@@ -60,6 +62,21 @@ static __always_inline bool take_of_stock(struct seen *seen, __u32 member, __s64
 	seen->stock.taken++;
 	record->grown_events++;
 	return true;
+}
+
+/* Whether pages of another member were taken: then all members are read. */
+static __always_inline bool is_other_in_stock(const struct seen *seen, __u32 member)
+{
+	return seen->verdict == VERDICT_NEAR && seen->stock.taken && seen->stock.member != member;
+}
+
+/* Whether an event of the stock's member, which is booked now, has added pages: the process's sum may have grown by what was
+ * taken before. Only what grows the process counts against its page faults (copied_pages()). */
+__noinline int has_stock_grown(struct seen *seen, __u32 member, __s64 shared)
+{
+	if (!seen || !seen->stock.taken || seen->verdict != VERDICT_NEAR)
+		return 1;
+	return shared - seen->stock.shared + own_part(seen->mm, member) - seen->stock.part > 0;
 }
 
 /* Whether an event near a bound need not be booked: it is one of the stock. Or its address space is being taken apart. That is

@@ -275,8 +275,10 @@ static __always_inline bool has_all_read(const struct account *account)
 /* All its records have been read: from now on events tell of changes, where each is booked, and was meanwhile. */
 static __always_inline void note_all_read(const struct ledger_state *state, struct account *account, __u64 generation)
 {
-	if (*(volatile __u64 *)&state->generation == generation)
-		__sync_val_compare_and_swap(&account->near, EXACT, EXACT_AND_READ);
+	if (*(volatile __u64 *)&state->generation != generation)
+		return;
+	__sync_val_compare_and_swap(&account->near, NEAR, NEAR_AND_READ);
+	__sync_val_compare_and_swap(&account->near, EXACT, EXACT_AND_READ);
 }
 
 /*

@@ -16,10 +16,18 @@ enum {
 	STOCK_PAGES = 32,	/* of a CPU */
 };
 
-/* Before 6.2 a part of a counter is not a CPU's but a thread's. */
+/* Whether CPUs may have some. */
+static __always_inline bool has_stocks(const struct account *account)
+{
+	__u32 near = *(volatile __u32 *)&account->near;
+
+	return near == NEAR || near == NEAR_AND_READ;
+}
+
+/* Before 6.2 a part of a counter is not a CPU's but a thread's. A bit of a set may stand for several CPUs. */
 static __always_inline __s64 most_in_stocks(const struct account *account)
 {
-	__s64 cpus = *(volatile __s32 *)&account->cpus;
+	__s64 cpus = (__s64)*(volatile __s32 *)&account->cpus * ((possible_cpus + CPU_BITS - 1) / CPU_BITS);
 
 	if (rss_is_atomic())
 		return 0;
@@ -42,14 +50,22 @@ static __always_inline bool come_near(struct ledger_state *state, struct account
 	return true;
 }
 
-/* From now on each event is booked; all stocks are void. `level`: its sum, and what is in no record. */
-static __always_inline bool come_to_exactness(struct ledger_state *state, struct account *account, __s64 level)
+/* From now on each event is booked; all stocks are void. What they hide is known to who reads all records next. */
+static __always_inline bool void_stocks(struct ledger_state *state, struct account *account)
 {
-	if (account->near != NEAR || level < exact_from(account) ||
-	    __sync_val_compare_and_swap(&account->near, NEAR, EXACT) != NEAR)
+	__u32 near = *(volatile __u32 *)&account->near;
+
+	if ((near != NEAR && near != NEAR_AND_READ) ||
+	    __sync_val_compare_and_swap(&account->near, near, EXACT) != near)
 		return false;
 	__sync_fetch_and_add(&state->generation, 1);
 	return true;
+}
+
+/* The same where they could hide the way to the bound. `level`: its sum, and what is in no record. */
+static __always_inline bool come_to_exactness(struct ledger_state *state, struct account *account, __s64 level)
+{
+	return has_stocks(account) && level >= exact_from(account) && void_stocks(state, account);
 }
 
 /* Well below `pages`, so that nobody goes to and fro. */
@@ -65,8 +81,8 @@ static __always_inline void come_down(struct ledger_state *state, struct account
 	if (account->near && is_well_below(level, account->near_pages)) {
 		account->near = NOT_NEAR;
 		__sync_fetch_and_add(&state->generation, 1);
-	} else if (account->near > NEAR && is_well_below(level, exact_from(account))) {
-		account->near = NEAR;
+	} else if (account->near >= EXACT && is_well_below(level, exact_from(account))) {
+		account->near = NEAR_AND_READ;
 	}
 }
 

@@ -355,6 +355,7 @@ static __noinline int move_record(struct mm_record *record, __u64 mm, __u32 slot
 	carry(&record->collapsed_pages, &old->collapsed_pages, &new->collapsed_pages);
 	/* Its record says what it had when it was last read, and CPUs that remember it as far go on without telling. */
 	if (new->near) {
+		__sync_val_compare_and_swap(&new->near, NEAR_AND_READ, NEAR);
 		__sync_val_compare_and_swap(&new->near, EXACT_AND_READ, EXACT);
 		__sync_fetch_and_add(&state->generation, 1);
 	}

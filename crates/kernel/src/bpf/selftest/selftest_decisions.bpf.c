@@ -88,7 +88,7 @@ SEC("syscall") int who_has_come_near_is_read_before_its_records_decide(void *ctx
 	place_near(it->state, it->account);
 	EXPECT(come_near(it->state, it->account));
 	note_all_read(it->state, it->account, it->state->generation);
-	EXPECT(it->account->near == NEAR); /* CPUs have stocks */
+	EXPECT(it->account->near == NEAR_AND_READ && has_stocks(it->account));
 	generation = it->state->generation;
 	EXPECT(come_to_exactness(it->state, it->account, 1 << 20));
 	EXPECT(!has_all_read(it->account));
@@ -132,23 +132,20 @@ SEC("syscall") int stocks_end_before_they_could_hide_the_way_to_a_bound(void *ct
 	come_down(it->state, it->account, from - 1);
 	EXPECT(it->account->near == EXACT);
 	come_down(it->state, it->account, from - (1 << 14) - 1);
-	EXPECT(it->account->near == NEAR && it->state->generation == generation + 1);
+	EXPECT(it->account->near == NEAR_AND_READ && it->state->generation == generation + 1);
 	return 0;
 }
 
-SEC("syscall") int a_bound_that_comes_nearer_makes_stocks_void(void *ctx)
+SEC("syscall") int stocks_are_void_once(void *ctx)
 {
 	BEGIN(it);
-	__u64 generation;
+	__u64 generation = it->state->generation;
 
-	it->account->limit_pages = 1 << 20;
-	it->account->near = NEAR;
-	it->account->held_pages = (1 << 20) - 2000;
-	place_near(it->state, it->account);
-	generation = it->state->generation;
-	it->account->limit_pages = it->account->held_pages;
-	place_near(it->state, it->account);
+	EXPECT(!void_stocks(it->state, it->account));
+	it->account->near = NEAR_AND_READ;
+	EXPECT(void_stocks(it->state, it->account));
 	EXPECT(it->account->near == EXACT && it->state->generation == generation + 1);
+	EXPECT(!void_stocks(it->state, it->account));
 	return 0;
 }
 
@@ -175,14 +172,17 @@ SEC("syscall") int a_stock_is_for_pages_that_the_process_adds_one_by_one(void *c
 	if (rss_is_atomic())
 		return 0;
 	it->account->near = NEAR;
-	remember_member(&seen, it->record, it->account, MEMBER_SWAP, 7);
+	remember_member(&seen, MEMBER_SWAP, 7);
 	EXPECT(seen.stock.left == STOCK_PAGES);
 	EXPECT(!may_stay_unbooked(&seen, MEMBER_SWAP, 7)); /* its part has not changed */
 	seen.stock.part--;
 	EXPECT(!may_stay_unbooked(&seen, MEMBER_SHMEM, 7) && !may_stay_unbooked(&seen, MEMBER_SWAP, 8));
 	EXPECT(may_stay_unbooked(&seen, MEMBER_SWAP, 7));
 	EXPECT(seen.stock.taken == 1 && seen.stock.left == STOCK_PAGES - 1 && it->record->grown_events == 1);
+	EXPECT(!has_stock_grown(&seen, MEMBER_SWAP, 7) && has_stock_grown(&seen, MEMBER_SWAP, 8));
+	EXPECT(is_other_in_stock(&seen, MEMBER_ANON) && !is_other_in_stock(&seen, MEMBER_SWAP));
 	seen.stock.part--;
+	EXPECT(has_stock_grown(&seen, MEMBER_SWAP, 7));
 	seen.stock.left = 0;
 	EXPECT(!may_stay_unbooked(&seen, MEMBER_SWAP, 7));
 	seen.mm = MM;
@@ -193,11 +193,11 @@ SEC("syscall") int a_stock_is_for_pages_that_the_process_adds_one_by_one(void *c
 	EXPECT(may_stay_unbooked(&seen, MEMBER_SWAP, 7)); /* nobody has it: it is being taken apart */
 	it->account->near = EXACT;
 	seen.mm = own_mm();
-	remember_member(&seen, it->record, it->account, MEMBER_SWAP, 7);
+	remember_member(&seen, MEMBER_SWAP, 7);
 	EXPECT(!seen.stock.left);
 	it->account->near = NEAR;
 	it->record->state = MM_DYING;
-	remember_member(&seen, it->record, it->account, MEMBER_SWAP, 7);
+	remember_member(&seen, MEMBER_SWAP, 7);
 	EXPECT(!seen.stock.left);
 	return 0;
 }
