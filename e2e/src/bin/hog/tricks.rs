@@ -915,7 +915,7 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
             let at = must_map(step, length, libc::MAP_SHARED | libc::MAP_HUGETLB);
             touch(at, length);
             let children = number(step, children);
-            // The parent goes on when it has made them all.
+            // The parent only waits for them.
             if (0..children).any(|_| fork() == 0) {
                 touch(at, length);
             } else {

@@ -25,8 +25,8 @@ pub(super) type SmapsReader = AbandonableWorker<Arc<Order>, Done>;
 
 /// After so much work for one scan the rest is done at everybody's priority: what is dear is its account's affair.
 const URGENT: Duration = Duration::from_millis(100);
-/// A page of a pool takes so long as so many others: two files are asked about it.
-const CALLS_FOR_HUGE_PAGE: u64 = 3;
+/// Looking at one huge page takes as long as looking at so many pages: two files are read for it.
+const HUGE_PAGE_WORK: u64 = 3;
 /// Less that was given back is left alone.
 const WORTH_TAKING: Bytes = Bytes::from_mib(1);
 
@@ -40,8 +40,8 @@ pub(super) struct Order {
     begun: AtomicUsize,
     /// Pages that were given back are taken before what is shared is read.
     takes_given_back: bool,
-    /// So many of them map pages of the pools.
-    map_pool: u64,
+    /// How many of them map pages of the pools.
+    pool_users: u64,
 }
 
 /// An order is carried out.
@@ -61,9 +61,9 @@ impl Order {
         takes_given_back: bool,
     ) -> Self {
         let sharers: Vec<_> = sharers.collect();
-        let map_pool = sharers.iter().filter(|(_, it)| it.hugetlb.get() > 0);
+        let pool_users = sharers.iter().filter(|(_, it)| it.hugetlb.get() > 0);
         Self {
-            map_pool: map_pool.count() as u64,
+            pool_users: pool_users.count() as u64,
             owner: Owner::Account(slot.number()),
             sharers,
             begun: AtomicUsize::new(0),
@@ -80,7 +80,7 @@ impl Order {
             sharers: rest.to_vec(),
             begun: AtomicUsize::new(0),
             takes_given_back: self.takes_given_back,
-            map_pool: self.map_pool,
+            pool_users: self.pool_users,
         })
     }
 }
@@ -153,7 +153,7 @@ impl Thread {
             }
             let read = || {
                 let rollup = self.rollup(sharer.tid, order.takes_given_back);
-                rollup.map(|it| it.map(|it| (it, self.huge_pages(sharer, order.map_pool))))
+                rollup.map(|it| it.map(|it| (it, self.huge_pages(sharer, order.pool_users))))
             };
             // One that cannot be read, or has just ended, or must not be asked, counts in full.
             let asked = guard.call(&self.proc, sharer.tid, Some(order.owner), read)?;
@@ -162,7 +162,7 @@ impl Thread {
             };
             *pages = pages
                 .saturating_add(self.method.page.pages_within(rollup.rss).get())
-                .saturating_add(huge_pages.looked_at.saturating_mul(CALLS_FOR_HUGE_PAGE));
+                .saturating_add(huge_pages.looked_at.saturating_mul(HUGE_PAGE_WORK));
             let found = |swap| self.method.weigh(&rollup, sharer, swap, huge_pages);
             if let Err(error) = self.results.note(index, found) {
                 return Ok(Err(error.into()));
@@ -172,10 +172,10 @@ impl Thread {
     }
 
     /// Of the huge pages that it maps of the pools. Where nobody says, they are its own.
-    fn huge_pages(&self, sharer: Sharer, map_pool: u64) -> HugePages {
+    fn huge_pages(&self, sharer: Sharer, pool_users: u64) -> HugePages {
         match &self.map_counts {
             Some(counts) if sharer.hugetlb.get() > 0 => {
-                let found = self.proc.huge_pages(sharer.tid, counts, map_pool);
+                let found = self.proc.huge_pages(sharer.tid, counts, pool_users);
                 found.ok().flatten().unwrap_or_default()
             }
             _ => HugePages::default(),

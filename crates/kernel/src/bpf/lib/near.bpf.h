@@ -11,9 +11,9 @@
 #include "cpus.bpf.h"
 
 enum {
-	NEAR_PAGES = 256,	/* so much earlier than what is kept back says */
-	EXACT_PAGES = 64,	/* than what stocks may hide */
-	STOCK_PAGES = 32,	/* of a CPU */
+	NEAR_PAGES = 256,	/* from the near zone to a bound, beside what CPUs may keep back */
+	EXACT_PAGES = 64,	/* from the exact zone to a bound, beside what stocks may hide */
+	STOCK_PAGES = 32,	/* of one CPU */
 };
 
 /* Whether CPUs may have some. */
@@ -34,7 +34,7 @@ static __always_inline __s64 most_in_stocks(const struct account *account)
 	return (cpus < possible_cpus ? cpus : possible_cpus) * STOCK_PAGES;
 }
 
-/* From here on no CPU has a stock: place_near() has put the near zone there. */
+/* The level from which on no CPU has a stock, by where place_near() has put the near zone. */
 static __always_inline __s64 exact_from(const struct account *account)
 {
 	return account->near_pages + kept_back_by(*(volatile __s32 *)&account->cpus) + NEAR_PAGES - EXACT_PAGES -
